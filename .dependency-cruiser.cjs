@@ -1,0 +1,43 @@
+/** The picture in ARCHITECTURE.md, as rules: imports go down. Each line lists all of ours that a part may reach. */
+const mayImport = (part, ...allowed) => ({
+  name: `${part} imports only ${allowed.join(', ') || 'itself'}`,
+  severity: 'error',
+  from: { path: `^src/${part}/` },
+  to: { path: '^src/', pathNot: [part, ...allowed].map((other) => `^src/${other}(/|\\.ts$)`) },
+})
+
+const ground = 'messaging/(envelope|transport|source|errors|lifecycle|telemetry)'
+const library = ['messaging/index', 'messaging/kafka/index']
+
+module.exports = {
+  forbidden: [
+    { name: 'no cycles', severity: 'error', from: {}, to: { circular: true } },
+
+    mayImport('service', 'graphql', 'orders', ...library),
+    mayImport('local', 'messaging/index'),
+    mayImport('graphql', 'orders', 'messaging/index'),
+    mayImport('orders', 'messaging/index'),
+    mayImport('messaging'),
+
+    mayImport('messaging/relay', 'messaging/(outbox|dead-letters)', ground),
+    mayImport('messaging/consumer', 'messaging/(inbox|dead-letters)', ground),
+    mayImport('messaging/retention', 'messaging/(outbox|inbox|dead-letters)', ground),
+    mayImport('messaging/dead-letters', 'messaging/(outbox|inbox)', ground),
+    ...['outbox', 'inbox', 'kafka', 'testing'].map((part) => mayImport(`messaging/${part}`, ground)),
+    mayImport('messaging/lifecycle', 'messaging/errors'),
+    mayImport('messaging/telemetry', 'messaging/(envelope|errors)'),
+    {
+      name: 'only the kafka folder knows a Kafka client',
+      severity: 'error',
+      from: { path: '^src/', pathNot: '^src/(messaging/kafka|local)/' },
+      to: { path: 'node_modules/(kafkajs|@platformatic/kafka)' },
+    },
+    {
+      name: 'the library knows the OpenTelemetry API, never an SDK',
+      severity: 'error',
+      from: { path: '^src/messaging/' },
+      to: { path: 'node_modules/@opentelemetry/(?!api/)' },
+    },
+  ],
+  options: { doNotFollow: { path: 'node_modules' }, tsPreCompilationDeps: true, tsConfig: { fileName: 'tsconfig.json' } },
+}

@@ -1,0 +1,34 @@
+/** Three kinds of tests: parts (real Postgres and Kafka, in this process), system (whole processes, killed and restarted), guards (no services). */
+const shared = {
+  testEnvironment: 'node',
+  extensionsToTreatAsEsm: ['.ts'],
+  transform: {
+    '\\.ts$': [
+      '@swc/jest',
+      { jsc: { target: 'es2024', parser: { syntax: 'typescript' } }, module: { type: 'es6' }, sourceMaps: 'inline' },
+    ],
+  },
+}
+
+export default {
+  projects: [
+    {
+      ...shared,
+      displayName: 'parts',
+      testMatch: ['<rootDir>/test/**/*.test.ts'],
+      testPathIgnorePatterns: ['<rootDir>/test/(system|guards)/'],
+      globalSetup: '<rootDir>/test/support/global-setup.ts',
+      globalTeardown: '<rootDir>/test/support/global-teardown.ts',
+    },
+    {
+      ...shared,
+      displayName: 'system',
+      testMatch: ['<rootDir>/test/system/**/*.test.ts'],
+    },
+    {
+      ...shared,
+      displayName: 'guards',
+      testMatch: ['<rootDir>/test/guards/**/*.test.ts'],
+    },
+  ],
+}

@@ -1,0 +1,122 @@
+/** What can go wrong on purpose. Every code is in `docs/errors.md`, with cause and remedy. */
+import type { TopicPartition } from './transport.ts'
+
+/** The closed list of codes. Stable across versions. */
+export type MessagingErrorCode =
+  | 'MESSAGING_INVALID_OPTION'
+  | 'MESSAGING_INVALID_EVENT'
+  | 'MESSAGING_NOT_IN_TRANSACTION'
+  | 'MESSAGING_COMMIT_UNKNOWN'
+  | 'MESSAGING_ROLLED_BACK'
+  | 'MESSAGING_PUBLISH_FAILED'
+  | 'MESSAGING_SCHEMA_MISMATCH'
+
+/**
+ * Every error this library throws on purpose. Tell them apart by `code`: it is
+ * stable across versions, and true where `instanceof` is not (a second copy of
+ * the package, another thread).
+ */
+export abstract class MessagingError extends Error {
+  abstract readonly code: MessagingErrorCode
+}
+
+/** An option cannot be used. Thrown at start, before anything runs. */
+export class InvalidOptionError extends MessagingError {
+  override readonly name = 'InvalidOptionError'
+  readonly code = 'MESSAGING_INVALID_OPTION'
+  readonly option: string
+
+  constructor(option: string, value: unknown, rule: string) {
+    super(`Option ${option} must be ${rule}; it is ${describe(value)}`)
+    this.option = option
+  }
+}
+
+/** An event cannot be stored: the message names the event, the field and the rule. Nothing was written. */
+export class InvalidEventError extends MessagingError {
+  override readonly name = 'InvalidEventError'
+  readonly code = 'MESSAGING_INVALID_EVENT'
+  /** The field that breaks the rule, as a path: `aggregate.id`. */
+  readonly field: string
+
+  constructor(field: string, rule: string, options?: ErrorOptions) {
+    super(`An event's ${field} ${rule}`, options)
+    this.field = field
+  }
+}
+
+/** Events were appended outside a live transaction. */
+export class NotInTransactionError extends MessagingError {
+  override readonly name = 'NotInTransactionError'
+  readonly code = 'MESSAGING_NOT_IN_TRANSACTION'
+
+  constructor(problem: string) {
+    super(`appendToOutbox needs a live transaction: ${problem}. Call it inside inTransaction and await it`)
+  }
+}
+
+/** The answer to COMMIT was lost and could not be found out: the transaction may or may not have committed. */
+export class CommitUnknownError extends MessagingError {
+  override readonly name = 'CommitUnknownError'
+  readonly code = 'MESSAGING_COMMIT_UNKNOWN'
+
+  constructor(options?: ErrorOptions) {
+    super('The connection to Postgres was lost during COMMIT: whether the transaction took effect is unknown', options)
+  }
+}
+
+/** Postgres rolled the transaction back although the callback had resolved, since one of its statements had failed. */
+export class RolledBackError extends MessagingError {
+  override readonly name = 'RolledBackError'
+  readonly code = 'MESSAGING_ROLLED_BACK'
+
+  constructor(options?: ErrorOptions) {
+    super('The transaction was rolled back: one of its statements had failed and the error was swallowed', options)
+  }
+}
+
+/** What kind of failure a publish met: each is waited out, or counted, in its own way (outage, destination, record). */
+export type PublishFailureKind = 'outage' | 'destination' | 'record'
+
+export interface PublishFailure {
+  readonly kind: PublishFailureKind
+  /** Whether the broker certainly did not store the batch. */
+  readonly outcome: 'refused' | 'unknown'
+  /** The broker's or client's own word for it, such as `MESSAGE_TOO_LARGE`; bounded, fit for a metric label. */
+  readonly reason: string
+  readonly cause?: unknown
+}
+
+/** The broker did not accept a batch. The events stay in the outbox. */
+export class PublishError extends MessagingError {
+  override readonly name = 'PublishError'
+  readonly code = 'MESSAGING_PUBLISH_FAILED'
+  readonly topic: string
+  /** `null` when the failure concerns the whole topic or broker. */
+  readonly partition: number | null
+  readonly kind: PublishFailureKind
+  readonly outcome: 'refused' | 'unknown'
+  readonly reason: string
+
+  constructor({ topic, partition }: { topic: string; partition?: TopicPartition['partition'] }, failure: PublishFailure) {
+    const where = partition === undefined ? topic : `${topic}, partition ${partition}`
+    super(`Could not publish to ${where}: ${failure.reason} (${failure.kind}, outcome ${failure.outcome})`, {
+      cause: failure.cause,
+    })
+    this.topic = topic
+    this.partition = partition ?? null
+    this.kind = failure.kind
+    this.outcome = failure.outcome
+    this.reason = failure.reason
+  }
+}
+
+/** The database's schema does not fit this release. The message has the command that mends it. */
+export class SchemaMismatchError extends MessagingError {
+  override readonly name = 'SchemaMismatchError'
+  readonly code = 'MESSAGING_SCHEMA_MISMATCH'
+}
+
+function describe(value: unknown): string {
+  return typeof value === 'string' ? JSON.stringify(value) : String(value)
+}
