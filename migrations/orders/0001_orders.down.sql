@@ -1,0 +1,3 @@
+drop table customer_summary;
+drop table order_events;
+drop table orders;
