@@ -1,0 +1,78 @@
+/**
+ * A child process that cannot outlive its parent, however the parent ends.
+ *
+ * A small shell watches the end of a pipe whose other end the parent holds, and
+ * becomes the server's neighbour: when the pipe closes without a word, it asks
+ * the server to stop and, after a grace, kills it. No code of ours has to run
+ * for that, so SIGKILL of the parent is covered as well.
+ */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { closeSync, openSync } from 'node:fs'
+import type { Writable } from 'node:stream'
+import { inheritedEnv } from './config.ts'
+
+export interface GuardedOptions {
+  /** The program and its arguments. */
+  readonly command: readonly [string, ...string[]]
+  /** The file that standard output and error are appended to. */
+  readonly logFile: string
+  /** What asks the program to end when its parent is gone. */
+  readonly stopSignal: NodeJS.Signals
+  /** Seconds between that and SIGKILL. */
+  readonly orphanGraceSeconds: number
+  readonly account?: { readonly uid: number; readonly gid: number } | undefined
+  readonly cwd?: string
+}
+
+export interface GuardedProcess {
+  readonly pid: number
+  /** Resolves once the process has ended, to how, as a phrase: `exit code 1`. */
+  readonly ended: Promise<string>
+  /** Sends a signal; false if the process has ended. */
+  kill(signal: NodeJS.Signals): boolean
+}
+
+// The watcher shares the server's process group, so the group's number cannot
+// be given to a stranger while it watches. A line on the pipe releases it.
+const script = `
+signal=$1 grace=$2
+shift 2
+( (
+  trap '' INT QUIT TERM HUP
+  read -r released <&3 && exit
+  kill -s "$signal" -- "-$$" || exit
+  ticks=$((grace * 10))
+  while [ "$ticks" -gt 0 ] && kill -0 "$$"; do sleep 0.1; ticks=$((ticks - 1)); done
+  kill -s KILL -- "-$$"
+) >/dev/null 2>&1 & )
+exec "$@" 3<&-
+`
+
+/** Starts a program under guard. Resolves when it has a process id; that says nothing yet of its health. */
+export function startGuarded(options: GuardedOptions): GuardedProcess {
+  const { command, logFile, stopSignal, orphanGraceSeconds, account, cwd } = options
+  const log = openSync(logFile, 'a', 0o640)
+  const signal = stopSignal.replace(/^SIG/, '')
+  const child = spawn('/bin/sh', ['-c', script, 'sh', signal, String(orphanGraceSeconds), ...command], {
+    stdio: ['ignore', log, log, 'pipe'],
+    // A group of its own: Ctrl-C in the terminal goes to the owner, who decides the order.
+    detached: true,
+    env: inheritedEnv(),
+    ...(cwd === undefined ? {} : { cwd }),
+    ...account,
+  })
+  closeSync(log)
+  if (child.pid === undefined) throw new Error(`Could not run ${command[0]}`)
+  return { pid: child.pid, ended: endOf(child), kill: (wanted) => child.kill(wanted) }
+}
+
+async function endOf(child: ChildProcess): Promise<string> {
+  const lifeline = child.stdio[3] as Writable
+  lifeline.on('error', () => {})
+  const { promise, resolve } = Promise.withResolvers<string>()
+  child.once('error', (error) => resolve(error.message))
+  child.once('exit', (code, signal) => resolve(code === null ? `signal ${signal}` : `exit code ${code}`))
+  const how = await promise
+  lifeline.end('\n')
+  return how
+}

@@ -1,0 +1,82 @@
+/** Apache Kafka as Maven publishes it, fetched once for all checkouts, and the Java that runs it. */
+import { execFile } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { mkdir, readFile, rename, rm, stat } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { cacheDir } from './config.ts'
+import { StackError } from './stack-error.ts'
+
+const run = promisify(execFile)
+const pom = fileURLToPath(new URL('../../stack/kafka/pom.xml', import.meta.url))
+const instead = 'or set KAFKA_BROKERS to a Kafka of yours, or use compose.yaml'
+
+/**
+ * The folder of Kafka's jars, by version outside the checkout. The first time
+ * it is fetched with Maven, after `onFetch`. Throws {@link StackError} when
+ * there is no Maven or it fails.
+ */
+export async function kafkaJars({ onFetch = () => {} }: { onFetch?: () => void } = {}): Promise<string> {
+  const text = await readFile(pom, 'utf8')
+  const version = /<version>(\d[\d.]+)<\/version>/.exec(text)?.[1]
+  const edition = createHash('sha256').update(text).digest('hex').slice(0, 8)
+  const jars = join(cacheDir(), `kafka-${version}-${edition}`)
+  if (await exists(jars)) return jars
+  await requireProgram(
+    'mvn',
+    ['-v'],
+    `Maven (mvn) fetches Kafka and is not installed. Install it (Debian: apt install maven), ${instead}.`,
+  )
+  onFetch()
+  await fetchJars(jars)
+  return jars
+}
+
+/** Throws {@link StackError} unless a Java of version 17 or later is on the path. */
+export async function requireJava(): Promise<void> {
+  const needs = `Kafka needs Java 17 or later`
+  const remedy = `Install it (Debian: apt install openjdk-17-jre-headless), ${instead}.`
+  const { stderr } = await requireProgram('java', ['-version'], `${needs}, and there is no java on the path. ${remedy}`)
+  const major = Number(/version "(\d+)/.exec(stderr)?.[1])
+  if (major < 17) throw new StackError(`${needs}, and java on the path is ${major}. ${remedy}`)
+}
+
+/** Several processes may fetch at once: each into a folder of its own, and one wins whole. */
+async function fetchJars(jars: string): Promise<void> {
+  const partial = `${jars}.${process.pid}`
+  await mkdir(dirname(jars), { recursive: true })
+  const goal = ['dependency:copy-dependencies', `-DoutputDirectory=${partial}`, '-DincludeScope=runtime']
+  try {
+    await run('mvn', ['-q', '-B', '-f', pom, ...goal])
+    await rename(partial, jars)
+  } catch (cause) {
+    await rm(partial, { recursive: true, force: true })
+    if (await exists(jars)) return
+    const { stdout = '', message } = cause as { stdout?: string; message: string }
+    const reason = stdout.split('\n').find((line) => line.includes('ERROR')) ?? message
+    throw new StackError(
+      `Maven could not fetch Kafka: ${reason.trim()}. Is the network there? Otherwise set KAFKA_BROKERS to a Kafka of yours.`,
+      { cause },
+    )
+  }
+}
+
+async function requireProgram(
+  program: string,
+  args: string[],
+  otherwise: string,
+): Promise<{ stdout: string; stderr: string }> {
+  try {
+    return await run(program, args)
+  } catch (cause) {
+    throw new StackError(otherwise, { cause })
+  }
+}
+
+async function exists(path: string): Promise<boolean> {
+  return await stat(path).then(
+    () => true,
+    () => false,
+  )
+}

@@ -1,0 +1,92 @@
+/** The settings of a local Kafka node, as the lines of its server.properties. */
+
+export interface NodePlan {
+  readonly id: number
+  readonly roles: 'broker,controller' | 'broker' | 'controller'
+  /** Ports of 127.0.0.1. `client` is for applications, `internal` for brokers among themselves and this stack's questions. */
+  readonly ports: {
+    readonly client: number
+    readonly internal: number
+    readonly controller: number
+    readonly secure: number
+  }
+  /** The port that clients are told in place of `ports.client`: of a proxy in front of it. */
+  readonly advertisedPort: number
+}
+
+export interface ClusterPlan {
+  /** `id@host:port` of the controller. */
+  readonly voter: string
+  readonly brokerCount: number
+  readonly logDir: string
+  /** Lines that turn the secure listener on, or none. */
+  readonly secure: Readonly<Record<string, string>> | null
+  /** Over all others. */
+  readonly settings: Readonly<Record<string, string | number | boolean>>
+}
+
+/** The text of one node's server.properties. */
+export function serverProperties(node: NodePlan, cluster: ClusterPlan): string {
+  const all = {
+    'process.roles': node.roles,
+    'node.id': node.id,
+    // Named and not bootstrapped, so that the cluster comes back with its data on other ports.
+    'controller.quorum.voters': cluster.voter,
+    'controller.listener.names': 'CONTROLLER',
+    ...listeners(node, cluster),
+    'log.dirs': cluster.logDir,
+    ...replication(cluster.brokerCount),
+    ...small,
+    ...cluster.secure,
+    ...cluster.settings,
+  }
+  return Object.entries(all)
+    .map(([name, value]) => `${name}=${value}\n`)
+    .join('')
+}
+
+function listeners({ roles, ports, advertisedPort }: NodePlan, { secure }: ClusterPlan): Record<string, string> {
+  const at = (name: string, port: number) => `${name}://127.0.0.1:${port}`
+  const controller = roles === 'broker' ? [] : [at('CONTROLLER', ports.controller)]
+  const secured = secure ? [at('SECURE', ports.secure)] : []
+  const inner = [at('INTERNAL', ports.internal), ...secured]
+  const protocols = 'CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL'
+  if (roles === 'controller') return { listeners: controller.join(), 'listener.security.protocol.map': protocols }
+  return {
+    listeners: [at('CLIENT', ports.client), ...inner, ...controller].join(),
+    'advertised.listeners': [at('CLIENT', advertisedPort), ...inner].join(),
+    'listener.security.protocol.map': protocols,
+    'inter.broker.listener.name': 'INTERNAL',
+  }
+}
+
+function replication(brokerCount: number): Record<string, number> {
+  const factor = Math.min(3, brokerCount)
+  const minInSync = Math.max(1, factor - 1)
+  return {
+    'default.replication.factor': factor,
+    'min.insync.replicas': minInSync,
+    'offsets.topic.replication.factor': factor,
+    'transaction.state.log.replication.factor': factor,
+    'transaction.state.log.min.isr': minInSync,
+    'share.coordinator.state.topic.replication.factor': factor,
+    'share.coordinator.state.topic.min.isr': minInSync,
+  }
+}
+
+/** What fits a laptop: few partitions of the internal topics, small buffers, no wait before a group forms. */
+const small = {
+  'auto.create.topics.enable': false,
+  'num.partitions': 8,
+  'group.initial.rebalance.delay.ms': 0,
+  'offsets.topic.num.partitions': 4,
+  'transaction.state.log.num.partitions': 4,
+  'share.coordinator.state.topic.num.partitions': 1,
+  'num.network.threads': 2,
+  'num.io.threads': 4,
+  'background.threads': 2,
+  'log.cleaner.dedupe.buffer.size': 8_388_608,
+  'log.segment.bytes': 134_217_728,
+  'log.retention.hours': 168,
+  'controlled.shutdown.enable': true,
+}
