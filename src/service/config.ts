@@ -1,0 +1,187 @@
+/** What the process is told by its environment: read, checked and given names here, and nowhere else. */
+import { readFileSync } from 'node:fs'
+import { availableParallelism } from 'node:os'
+import { z } from 'zod'
+import { type KafkaSecurity, kafkaSecurity } from './kafka-security.ts'
+import { type PostgresConnection, parsePostgresUrl } from './postgres-url.ts'
+
+/** What a process can do. Each can run alone, or any number of times. */
+export const ROLES = ['api', 'relay', 'consumer'] as const
+export type Role = (typeof ROLES)[number]
+
+export interface ServiceConfig {
+  readonly roles: readonly Role[]
+  readonly http: {
+    readonly host: string
+    readonly port: number
+    /** Off with `NODE_ENV=production`. */
+    readonly introspection: boolean
+  }
+  readonly admin: { readonly host: string; readonly port: number }
+  readonly database: { readonly connection: PostgresConnection; readonly migrate: boolean }
+  readonly kafka: { readonly client: 'kafkajs'; readonly brokers: readonly string[] } & KafkaSecurity
+  readonly topics: {
+    readonly prefix: string
+    readonly partitionCount: number
+    /** `null` leaves it to the broker's default. */
+    readonly replicationFactor: number | null
+  }
+  readonly relay: { readonly threads: number }
+  readonly logLevel: LogLevel
+}
+
+const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const
+export type LogLevel = (typeof LOG_LEVELS)[number]
+
+/** The environment cannot be used. Lists every variable that is wrong and the rule it breaks, never a value. */
+export class ConfigError extends Error {
+  override readonly name = 'ConfigError'
+  readonly problems: readonly string[]
+
+  constructor(problems: readonly string[]) {
+    super(`The environment cannot be used:\n${problems.map((problem) => `  ${problem}`).join('\n')}`)
+    this.problems = problems
+  }
+}
+
+const port = (fallback: number) => wholeNumber(0, 65_535, fallback)
+const host = z.string('must be a host name or an address').trim().min(1, 'must not be empty').default('127.0.0.1')
+const flag = (fallback: boolean) =>
+  z
+    .enum(['true', 'false'], 'must be true or false')
+    .default(fallback ? 'true' : 'false')
+    .transform((text) => text === 'true')
+
+const schema = z.object({
+  DATABASE_URL: z.string('must be set: the URL of a Postgres (npm start brings one along)').transform(asPostgres),
+  DATABASE_MIGRATE: flag(true),
+  KAFKA_BROKERS: z
+    .string()
+    .default('')
+    .transform((text) =>
+      text
+        .split(',')
+        .map((broker) => broker.trim())
+        .filter(Boolean),
+    )
+    .refine((brokers) => brokers.every((broker) => /^(\[[0-9a-f:.]+\]|[\w.-]+):\d{1,5}$/i.test(broker)), {
+      message: 'must be a list of host:port, separated by commas',
+    }),
+  KAFKA_CLIENT: z.enum(['kafkajs'], 'must be kafkajs').default('kafkajs'),
+  KAFKA_TLS: flag(false),
+  KAFKA_CA: fileContent(),
+  KAFKA_CERT: fileContent(),
+  KAFKA_KEY: fileContent(),
+  KAFKA_SASL_MECHANISM: z
+    .enum(
+      ['plain', 'scram-sha-256', 'scram-sha-512', 'oauthbearer'],
+      'must be plain, scram-sha-256, scram-sha-512 or oauthbearer',
+    )
+    .optional(),
+  KAFKA_SASL_USERNAME: z.string().optional(),
+  KAFKA_SASL_PASSWORD: z.string().optional(),
+  KAFKA_SASL_PASSWORD_FILE: fileContent(),
+  KAFKA_OAUTH_TOKEN_FILE: z.string().optional(),
+  KAFKA_OAUTH_TOKEN_COMMAND: z.string().optional(),
+  TOPIC_PREFIX: z
+    .string()
+    .regex(/^[\w.-]{0,100}$/, 'must have at most 100 letters, digits, dots, dashes and underscores')
+    .default(''),
+  TOPIC_PARTITIONS: wholeNumber(1, 10_000, 8),
+  TOPIC_REPLICATION: wholeNumber(1, 100, null),
+  HOST: host,
+  PORT: port(4000),
+  ADMIN_PORT: port(4001),
+  ROLES: z
+    .string()
+    .default(ROLES.join(','))
+    .transform((text) => [...new Set(text.split(',').map((role) => role.trim()))])
+    .pipe(z.array(z.enum(ROLES, `must be a list of ${ROLES.join(', ')}, separated by commas`)).min(1)),
+  RELAY_THREADS: wholeNumber(1, 64, null),
+  LOG_LEVEL: z.enum(LOG_LEVELS, `must be one of ${LOG_LEVELS.join(', ')}`).default('info'),
+  NODE_ENV: z.string().default('development'),
+})
+
+/**
+ * Reads `environment`. A variable that is set and empty counts as not set.
+ * @throws ConfigError naming everything that is wrong at once
+ */
+export function readConfig(environment: Readonly<Record<string, string | undefined>> = process.env): ServiceConfig {
+  const given = Object.fromEntries(Object.entries(environment).filter(([, text]) => text !== undefined && text !== ''))
+  const result = schema.safeParse(given)
+  if (!result.success) {
+    const problems = result.error.issues.map(({ path, message }) => `${String(path[0])} ${message}`)
+    throw new ConfigError([...new Set(problems)])
+  }
+  const env = result.data
+  const security = kafkaSecurity(env)
+  const problems = [...security.problems, ...brokerProblems(env)]
+  if (problems.length > 0) throw new ConfigError(problems)
+
+  return {
+    roles: ROLES.filter((role) => env.ROLES.includes(role)),
+    http: { host: env.HOST, port: env.PORT, introspection: env.NODE_ENV !== 'production' },
+    admin: { host: env.HOST, port: env.ADMIN_PORT },
+    database: { connection: env.DATABASE_URL, migrate: env.DATABASE_MIGRATE },
+    kafka: { client: env.KAFKA_CLIENT, brokers: env.KAFKA_BROKERS, ...security.options },
+    topics: {
+      prefix: env.TOPIC_PREFIX,
+      partitionCount: env.TOPIC_PARTITIONS,
+      replicationFactor: env.TOPIC_REPLICATION,
+    },
+    relay: { threads: env.RELAY_THREADS ?? defaultRelayThreads(availableParallelism()) },
+    logLevel: env.LOG_LEVEL,
+  }
+}
+
+/** One below four cores, else one core is left to the rest; more than four gain nothing on 64 lanes. */
+export function defaultRelayThreads(cores: number): number {
+  return cores < 4 ? 1 : Math.min(4, cores - 1)
+}
+
+function brokerProblems({ KAFKA_BROKERS, ROLES: roles, PORT, ADMIN_PORT }: z.infer<typeof schema>): readonly string[] {
+  const problems: string[] = []
+  if (KAFKA_BROKERS.length === 0 && (roles.includes('relay') || roles.includes('consumer'))) {
+    problems.push(
+      'KAFKA_BROKERS must be set for the roles relay and consumer: host:port, … (npm start brings one along)',
+    )
+  }
+  if (PORT !== 0 && PORT === ADMIN_PORT) problems.push('ADMIN_PORT must differ from PORT')
+  return problems
+}
+
+function wholeNumber<Fallback extends number | null>(least: number, most: number, fallback: Fallback) {
+  const rule = `must be a whole number from ${least} to ${most}`
+  return z
+    .string()
+    .regex(/^\d{1,9}$/, rule)
+    .transform(Number)
+    .refine((number) => number >= least && number <= most, rule)
+    .optional()
+    .transform((number) => number ?? fallback)
+}
+
+/** The content of the file that the variable names, without the newline that editors leave at its end. */
+function fileContent() {
+  return z
+    .string()
+    .transform((path, context) => {
+      try {
+        return readFileSync(path, 'utf8').replace(/\r?\n$/, '')
+      } catch (error) {
+        const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown'
+        context.addIssue({ code: 'custom', message: `must name a file that can be read (${code})` })
+        return z.NEVER
+      }
+    })
+    .optional()
+}
+
+function asPostgres(text: string, context: z.RefinementCtx): PostgresConnection {
+  try {
+    return parsePostgresUrl(text)
+  } catch (error) {
+    context.addIssue({ code: 'custom', message: error instanceof Error ? error.message : 'cannot be read' })
+    return z.NEVER
+  }
+}
