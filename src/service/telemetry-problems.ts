@@ -1,0 +1,48 @@
+/**
+ * What goes wrong with telemetry itself, kept until somebody listens and said
+ * once a minute at most: a collector that is away must not flood the log.
+ */
+import type { DiagLogger } from '@opentelemetry/api'
+
+/** Milliseconds for which the same problem is not repeated. */
+const REPEAT_AFTER_MS = 60_000
+const KEPT_COUNT = 20
+
+/** Collects problems; the SDK reports to `logger`. */
+export class TelemetryProblems {
+  #listener: ((problem: string) => void) | null = null
+  #kept: string[] = []
+  readonly #reported = new Map<string, number>()
+
+  /** The SDK's way in: its warnings and errors, shortened to the message. */
+  readonly logger: DiagLogger = {
+    error: (message) => this.report(shorten(message)),
+    warn: (message) => this.report(shorten(message)),
+    info: () => {},
+    debug: () => {},
+    verbose: () => {},
+  }
+
+  report(problem: string): void {
+    const now = performance.now()
+    if (now - (this.#reported.get(problem) ?? Number.NEGATIVE_INFINITY) < REPEAT_AFTER_MS) return
+    if (this.#reported.size >= KEPT_COUNT) this.#reported.clear()
+    this.#reported.set(problem, now)
+    if (this.#listener) this.#listener(problem)
+    else if (this.#kept.length < KEPT_COUNT) this.#kept.push(problem)
+  }
+
+  /** Gives `listener` what was kept, and all that follows. */
+  listen(listener: (problem: string) => void): void {
+    this.#listener = listener
+    const kept = this.#kept
+    this.#kept = []
+    for (const problem of kept) listener(problem)
+  }
+}
+
+/** The SDK reports errors as JSON with a stack; the message is enough. */
+function shorten(message: string): string {
+  const [, quoted] = /"message":"((?:[^"\\]|\\.)*)"/.exec(message) ?? []
+  return `Telemetry: ${(quoted || message.split('\n', 1)[0] || message).slice(0, 200)}`
+}

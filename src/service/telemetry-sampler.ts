@@ -1,0 +1,67 @@
+/**
+ * Which spans are recorded.
+ *
+ * New traces by ratio, others as their parent; and three cases that a standard
+ * sampler does not know: the second span of a statement, a root that stands in
+ * for a child, and a batch that was already chosen.
+ */
+import { type Context, type Link, type SpanAttributes, type SpanKind, TraceFlags, trace } from '@opentelemetry/api'
+import {
+  ParentBasedSampler,
+  type Sampler,
+  SamplingDecision,
+  type SamplingResult,
+  TraceIdRatioBasedSampler,
+} from '@opentelemetry/sdk-trace'
+import type { SamplerConfig } from './telemetry-config.ts'
+
+const KNEX_SCOPE = '@opentelemetry/instrumentation-knex'
+
+/** Makes the sampler of `config`. */
+export function createSampler({ parentBased, ratio }: SamplerConfig): Sampler {
+  const byRatio = new TraceIdRatioBasedSampler(ratio)
+  return new OutboxSampler(parentBased ? new ParentBasedSampler({ root: byRatio }) : byRatio)
+}
+
+class OutboxSampler implements Sampler {
+  readonly #delegate: Sampler
+
+  constructor(delegate: Sampler) {
+    this.#delegate = delegate
+  }
+
+  shouldSample(
+    context: Context,
+    traceId: string,
+    name: string,
+    kind: SpanKind,
+    attributes: SpanAttributes,
+    links: Link[],
+  ): SamplingResult {
+    // knex and pg each make a span of a statement; knex's says more.
+    if (name.startsWith('pg.query') && parentScope(context) === KNEX_SCOPE) {
+      return { decision: SamplingDecision.NOT_RECORD }
+    }
+    const [origin] = links
+    if (attributes['outbox.trace.detached'] === true && origin) {
+      return { decision: decided((origin.context.traceFlags & TraceFlags.SAMPLED) !== 0) }
+    }
+    // Its maker keeps one batch in a thousand, and each that repeats a failed one.
+    if (attributes['outbox.batch.sampled'] === true) return { decision: decided(true) }
+    return this.#delegate.shouldSample(context, traceId, name, kind, attributes, links)
+  }
+
+  toString(): string {
+    return `OutboxSampler{${this.#delegate}}`
+  }
+}
+
+function decided(sampled: boolean): SamplingDecision {
+  return sampled ? SamplingDecision.RECORD_AND_SAMPLED : SamplingDecision.NOT_RECORD
+}
+
+/** The API's span does not show its scope; the SDK's has it. */
+function parentScope(context: Context): string | undefined {
+  const parent = trace.getSpan(context) as { instrumentationScope?: { name: string } } | undefined
+  return parent?.instrumentationScope?.name
+}

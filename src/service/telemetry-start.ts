@@ -1,0 +1,120 @@
+/**
+ * Builds this thread's SDK: hooks first, then the providers, so that what is
+ * loaded afterwards is patched. Put together from its parts, since the
+ * ready-made NodeSDK starts exporters and log pipelines by itself.
+ */
+
+import { hostname } from 'node:os'
+import { isMainThread } from 'node:worker_threads'
+import { context, DiagLogLevel, diag, metrics, propagation, trace } from '@opentelemetry/api'
+import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
+import { W3CTraceContextPropagator } from '@opentelemetry/core'
+import { OTLPMetricExporter } from '@opentelemetry/exporter-metrics-otlp-proto'
+import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto'
+import { registerInstrumentations } from '@opentelemetry/instrumentation'
+import {
+  defaultResource,
+  detectResources,
+  envDetector,
+  hostDetector,
+  type Resource,
+  resourceFromAttributes,
+} from '@opentelemetry/resources'
+import { type IMetricReader, MeterProvider, PeriodicExportingMetricReader } from '@opentelemetry/sdk-metrics'
+import { BatchSpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace'
+import { ATTR_SERVICE_INSTANCE_ID, ATTR_SERVICE_NAME } from '@opentelemetry/semantic-conventions'
+import { register } from 'import-in-the-middle/register-hooks.mjs'
+import type { TelemetryConfig } from './telemetry-config.ts'
+import { publishTelemetry } from './telemetry-handle.ts'
+import type { TelemetryIdentity } from './telemetry-identity.ts'
+import { createInstrumentations, instrumentedModules, unpatchedModules } from './telemetry-instrumentations.ts'
+import { MainMetrics } from './telemetry-metrics.ts'
+import { TelemetryProblems } from './telemetry-problems.ts'
+import { createSampler } from './telemetry-sampler.ts'
+import { createThreadReader } from './telemetry-threads.ts'
+import { views } from './telemetry-views.ts'
+
+/** Milliseconds that the last export may take; a collector that is away must not hold up a stop. */
+const SHUTDOWN_MS = 5_000
+
+/** Starts telemetry in this thread and publishes its handle. */
+export function startTelemetry(config: TelemetryConfig, identity: TelemetryIdentity): void {
+  const problems = new TelemetryProblems()
+  diag.setLogger(problems.logger, { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true })
+  for (const problem of config.problems) problems.report(problem)
+
+  // One kind of hook, in each thread: a second kind beside it makes both silent.
+  register({ include: [...instrumentedModules] })
+  context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable())
+  propagation.setGlobalPropagator(new W3CTraceContextPropagator())
+
+  const resource = createResource(identity)
+  const main = isMainThread ? new MainMetrics(identity.instance) : null
+  const readers: IMetricReader[] = [main ? main.reader : createThreadReader(identity.instance)]
+  if (config.exportsMetrics) readers.push(createPushReader(config))
+  const meterProvider = new MeterProvider({ resource, views: [...views], readers })
+  metrics.setGlobalMeterProvider(meterProvider)
+
+  const tracerProvider = new TracerProvider({
+    resource,
+    sampler: createSampler(config.sampler),
+    // Without an exporter there are still spans, so that ids travel and logs have them.
+    spanProcessors: config.exportsTraces
+      ? [
+          new BatchSpanProcessor({
+            ...config.batch,
+            exporter: new OTLPTraceExporter(),
+            selfObsMeterProvider: meterProvider,
+          }),
+        ]
+      : [],
+  })
+  trace.setGlobalTracerProvider(tracerProvider)
+
+  const instrumentations = createInstrumentations()
+  registerInstrumentations({ instrumentations, tracerProvider, meterProvider })
+
+  let stopping: Promise<void> | undefined
+  publishTelemetry({
+    config,
+    collectMetrics: async () => (main ? await main.collect() : ''),
+    unpatchedModules: (expected) => unpatchedModules(instrumentations, expected),
+    onProblem: (listener) => problems.listen(listener),
+    shutdown: () => {
+      stopping ??= shutdown([tracerProvider, meterProvider], problems)
+      return stopping
+    },
+  })
+}
+
+function createResource({ serviceName, instance }: TelemetryIdentity): Resource {
+  // Other detectors would tell command lines and users.
+  const detected = defaultResource().merge(detectResources({ detectors: [envDetector, hostDetector] }))
+  const process = detected.attributes[ATTR_SERVICE_INSTANCE_ID] ?? hostname()
+  return detected.merge(
+    resourceFromAttributes({
+      [ATTR_SERVICE_NAME]: serviceName,
+      // The same after a restart: a random one makes every series new.
+      [ATTR_SERVICE_INSTANCE_ID]: `${process}/${instance}`,
+    }),
+  )
+}
+
+function createPushReader({ metricIntervalMs }: TelemetryConfig): IMetricReader {
+  return new PeriodicExportingMetricReader({
+    exporter: new OTLPMetricExporter(),
+    exportIntervalMillis: metricIntervalMs,
+    exportTimeoutMillis: Math.min(metricIntervalMs, 10_000),
+  })
+}
+
+/** Flushes and ends, within a bound and without failing: nothing that is being stopped depends on it. */
+async function shutdown(parts: readonly { shutdown(): Promise<void> }[], problems: TelemetryProblems): Promise<void> {
+  const { promise: late, resolve } = Promise.withResolvers<'late'>()
+  const timer = setTimeout(resolve, SHUTDOWN_MS, 'late')
+  const ended = Promise.allSettled(parts.map((part) => part.shutdown()))
+  if ((await Promise.race([ended, late])) === 'late') {
+    problems.report(`Telemetry: the last export did not end within ${SHUTDOWN_MS} ms and was given up`)
+  }
+  clearTimeout(timer)
+}
