@@ -1,0 +1,4 @@
+/** The door of the Kafka driver: the package's `./kafka`. */
+export type { KafkaOptions, KafkaSasl } from './options.ts'
+export { createKafkaPublisher } from './publisher.ts'
+export type { KafkaPublisherOptions } from './publisher-options.ts'

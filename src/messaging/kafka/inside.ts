@@ -1,0 +1,109 @@
+/**
+ * The one place that reaches into kafkajs, which is pinned to the version that
+ * this was written for; a different one fails here, loudly, at start.
+ *
+ * kafkajs has no public door to what correctness needs: the end offset of one
+ * partition, the count that its metadata knows, a way to keep a quiet
+ * connection alive, and to its faults (see `mend.ts`). A client's cluster
+ * object has all of them. Only the clients made here are touched; others in
+ * the same process keep kafkajs as it is.
+ */
+import type { Kafka } from 'kafkajs'
+
+/** What the metadata says of a partition; `leader` is -1 while it has none. */
+export interface PartitionMetadata {
+  readonly partitionId: number
+  readonly leader: number
+  readonly replicas: readonly number[]
+}
+
+/** One broker's connections. */
+export interface BrokerInside {
+  isConnected(): boolean
+  apiVersions(): Promise<unknown>
+}
+
+/** A request on its way to a connection. */
+export interface RequestInside {
+  readonly request: { readonly apiKey: number; readonly apiName: string }
+  readonly response: { decode(data: unknown): Promise<unknown>; parse(data: unknown): Promise<unknown> }
+}
+
+/** The requests of one connection. */
+export interface RequestQueueInside {
+  readonly inflight: Map<number, { sentAt: number; readonly requestTimeout: number; timeoutRequest(): void }>
+  readonly pending: readonly unknown[]
+  readonly requestTimeout: number
+  requestTimeoutIntervalId: NodeJS.Timeout | undefined
+  throttledUntil: number
+  throttleCheckTimeoutId: NodeJS.Timeout | null
+  isConnected(): boolean
+  destroy(): void
+  checkPendingRequests(): void
+  scheduleRequestTimeoutCheck(): void
+  scheduleCheckPendingRequests(): void
+}
+
+/** The connections to one broker. */
+export interface ConnectionPoolInside {
+  readonly pool: readonly { readonly requestQueue: RequestQueueInside }[]
+  send(request: RequestInside): Promise<unknown>
+}
+
+/** A client's view of the cluster. */
+export interface ClusterInside {
+  readonly connectionPoolBuilder: { build(destination?: object): Promise<ConnectionPoolInside> }
+  readonly brokerPool: { readonly brokers: Readonly<Record<string, BrokerInside>>; readonly seedBroker?: BrokerInside }
+  addTargetTopic(topic: string): Promise<void>
+  refreshMetadata(): Promise<void>
+  findTopicPartitionMetadata(topic: string): readonly PartitionMetadata[]
+  fetchTopicsOffset(
+    topics: readonly { topic: string; partitions: readonly { partition: number }[]; fromBeginning: boolean }[],
+  ): Promise<readonly { partitions: readonly { partition: number; offset: string }[] }[]>
+}
+
+type CreateCluster = (options: object) => ClusterInside
+
+/** Makes a client with `create` and hands back the cluster object that it works with. */
+export function withCluster<Client>(kafka: Kafka, create: () => Client): { client: Client; cluster: ClusterInside } {
+  const inside = kafka as unknown as Record<symbol, CreateCluster>
+  const door = Object.getOwnPropertySymbols(kafka).find(
+    ({ description }) => description === 'private:Kafka:createCluster',
+  )
+  const original = door && inside[door]
+  if (!door || !original) throw new Error('This release works with kafkajs 2.2.4; the one installed is another')
+
+  let cluster: ClusterInside | null = null
+  inside[door] = (options) => {
+    cluster = original(options)
+    return cluster
+  }
+  try {
+    const client = create()
+    if (cluster === null) throw new Error('kafkajs made a client without a cluster')
+    return { client, cluster }
+  } finally {
+    inside[door] = original
+  }
+}
+
+/** The offsets at one end of a partition: the first that the broker still has, or the next to be written. */
+export async function partitionEdge(
+  cluster: ClusterInside,
+  { topic, partition }: { topic: string; partition: number },
+  edge: 'start' | 'end',
+): Promise<bigint> {
+  const answers = await cluster.fetchTopicsOffset([
+    { topic, partitions: [{ partition }], fromBeginning: edge === 'start' },
+  ])
+  const offset = answers[0]?.partitions.find((answer) => answer.partition === partition)?.offset
+  if (offset === undefined) throw new Error(`Kafka did not tell the ${edge} of ${topic}, partition ${partition}`)
+  return BigInt(offset)
+}
+
+/** Sends something small to every broker that `cluster` is connected to. Never rejects: a dead one shows at the next use. */
+export async function touchBrokers({ brokerPool }: ClusterInside): Promise<void> {
+  const brokers = new Set(Object.values(brokerPool.brokers))
+  if (brokerPool.seedBroker) brokers.add(brokerPool.seedBroker)
+  await Promise.allSettled([...brokers].filter((broker) => broker.isConnected()).map((broker) => broker.apiVersions()))
+}

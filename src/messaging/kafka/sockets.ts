@@ -1,0 +1,47 @@
+/**
+ * The sockets of one client, with what kafkajs lacks: an end to them. Its
+ * `disconnect()` stops no send that is being retried; closing the sockets and
+ * opening no further ones does.
+ */
+import net from 'node:net'
+import tls, { type ConnectionOptions } from 'node:tls'
+
+const KEEP_ALIVE_MS = 60_000
+
+/** What kafkajs asks for when it opens a connection. */
+interface SocketRequest {
+  readonly host: string
+  readonly port: number
+  readonly ssl: ConnectionOptions | undefined
+  readonly onConnect: () => void
+}
+
+/** Opens a client's sockets until it is cut off. */
+export class Sockets {
+  readonly #open = new Set<net.Socket>()
+  #cut = false
+
+  /** Given to kafkajs as `socketFactory`. Throws once the client is cut off. */
+  readonly open = ({ host, port, ssl, onConnect }: SocketRequest): net.Socket => {
+    if (this.#cut) throw new Error('This client has been given up')
+    const name = net.isIP(host) === 0 ? { servername: host } : {}
+    const socket = ssl
+      ? tls.connect({ host, port, ...name, ...ssl }, onConnect)
+      : net.connect({ host, port }, onConnect)
+    socket.setKeepAlive(true, KEEP_ALIVE_MS)
+    socket.setNoDelay(true)
+    this.#open.add(socket)
+    socket.once('close', () => this.#open.delete(socket))
+    return socket
+  }
+
+  /**
+   * Closes all sockets and opens no more: whatever the client retries then
+   * fails. Bytes that the kernel has may still arrive at the broker.
+   */
+  cutOff(): void {
+    this.#cut = true
+    // With an error, as kafkajs does not listen for a mere close.
+    for (const socket of this.#open) socket.destroy(new Error('This client has been given up'))
+  }
+}
