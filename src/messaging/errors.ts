@@ -38,10 +38,14 @@ export class InvalidEventError extends MessagingError {
   readonly code = 'MESSAGING_INVALID_EVENT'
   /** The field that breaks the rule, as a path: `aggregate.id`. */
   readonly field: string
+  /** Which of the events given, from 0; `null` where there is only one. */
+  readonly index: number | null
 
-  constructor(field: string, rule: string, options?: ErrorOptions) {
-    super(`An event's ${field} ${rule}`, options)
+  constructor(field: string, rule: string, options: ErrorOptions & { index?: number } = {}) {
+    const { index, ...rest } = options
+    super(`${index === undefined ? "An event's" : `Event ${index}'s`} ${field} ${rule}`, rest)
     this.field = field
+    this.index = index ?? null
   }
 }
 
@@ -65,13 +69,16 @@ export class CommitUnknownError extends MessagingError {
   }
 }
 
-/** Postgres rolled the transaction back although the callback had resolved, since one of its statements had failed. */
+/** The transaction was rolled back although the callback had resolved: a swallowed error, or a connection lost before COMMIT took effect. */
 export class RolledBackError extends MessagingError {
   override readonly name = 'RolledBackError'
   readonly code = 'MESSAGING_ROLLED_BACK'
 
-  constructor(options?: ErrorOptions) {
-    super('The transaction was rolled back: one of its statements had failed and the error was swallowed', options)
+  constructor({
+    reason = 'one of its statements had failed and the error was swallowed',
+    ...options
+  }: ErrorOptions & { reason?: string } = {}) {
+    super(`The transaction was rolled back: ${reason}`, options)
   }
 }
 
@@ -98,7 +105,10 @@ export class PublishError extends MessagingError {
   readonly outcome: 'refused' | 'unknown'
   readonly reason: string
 
-  constructor({ topic, partition }: { topic: string; partition?: TopicPartition['partition'] }, failure: PublishFailure) {
+  constructor(
+    { topic, partition }: { topic: string; partition?: TopicPartition['partition'] },
+    failure: PublishFailure,
+  ) {
     const where = partition === undefined ? topic : `${topic}, partition ${partition}`
     super(`Could not publish to ${where}: ${failure.reason} (${failure.kind}, outcome ${failure.outcome})`, {
       cause: failure.cause,
