@@ -1,0 +1,136 @@
+/**
+ * The outbox: where events wait until Kafka has them.
+ *
+ * Events are stored in the transaction that changes the state they describe,
+ * so there is never a change without its event, nor an event without its change.
+ */
+import type { Knex } from 'knex'
+import type { DomainEvent, Envelope } from '../envelope.ts'
+import { InvalidEventError, InvalidOptionError, NotInTransactionError } from '../errors.ts'
+import { type OpenSpan, startCreate } from '../telemetry/tracing.ts'
+import { type Enlistment, enlist, holdToOneLock } from './enlistment.ts'
+import { insertEvents, lockAggregates } from './queries.ts'
+import { type SealedEvent, seal } from './seal.ts'
+import { defaultTopicFor, type TopicRule } from './topic-rule.ts'
+
+/** How events are appended. */
+export interface AppendOptions {
+  /**
+   * Waives the outbox's own lock, for aggregates whose row this transaction has
+   * locked (`for update`) before it decided, as every writer of that aggregate
+   * type does. Saves a round trip. All appends of a type have to agree.
+   * @defaultValue false
+   */
+  readonly locked?: boolean
+  /**
+   * The relay's topic rule, for the names in traces and metrics; what is stored
+   * does not depend on it.
+   * @defaultValue `defaultTopicFor('')`
+   */
+  readonly topicFor?: TopicRule
+  /**
+   * Bytes of payload and headers, as stored, that an event may have. Keep it
+   * below the topic's `max.message.bytes`: what is larger commits here and is
+   * refused there.
+   * @defaultValue 900_000
+   */
+  readonly maxEventBytes?: number
+}
+
+export const appendDefaults = {
+  locked: false,
+  topicFor: defaultTopicFor(''),
+  maxEventBytes: 900_000,
+} as const satisfies Required<AppendOptions>
+
+/**
+ * Stores `events`, in their order, for publication after `trx` commits; resolves
+ * to them as they will be on the topic.
+ *
+ * Takes a transaction and not a connection, so it cannot be called outside one.
+ * Locks the events' aggregates first: appended in one order and committed in
+ * another, they would be published out of order. Decide after locking: lock the
+ * aggregate's row and pass `locked`, or append before reading its state.
+ *
+ * Throws {@link InvalidEventError} before anything is written, also for what
+ * only the database can measure; {@link NotInTransactionError} for a plain
+ * handle, an ended transaction or an append that nobody awaits; database errors
+ * as they come, after which the transaction can only roll back.
+ */
+export async function appendToOutbox(
+  trx: Knex.Transaction,
+  events: readonly DomainEvent[],
+  options: AppendOptions = {},
+): Promise<readonly Envelope[]> {
+  const { locked, topicFor, maxEventBytes } = resolveAppendOptions(options)
+  requireLive(trx)
+  const sealed = events.map(seal)
+  if (sealed.length === 0) return []
+
+  holdToOneLock(trx, new Set(sealed.map(({ aggregate }) => aggregate.type)), locked)
+  const enlistment = enlist(trx)
+  return await enlistment.inTurn(async () => {
+    requireLive(trx)
+    if (!locked) await lock(trx, sealed, enlistment)
+    return await store(trx, sealed, { topicFor, maxEventBytes, enlistment })
+  })
+}
+
+async function lock(trx: Knex.Transaction, events: readonly SealedEvent[], enlistment: Enlistment): Promise<void> {
+  const aggregates = new Map(events.map(({ aggregate }) => [`${aggregate.type}\0${aggregate.id}`, aggregate]))
+  enlistment.reserveLocks([...aggregates.keys()])
+  await lockAggregates(trx, [...aggregates.values()])
+}
+
+async function store(
+  trx: Knex.Transaction,
+  events: readonly SealedEvent[],
+  { topicFor, maxEventBytes, enlistment }: { topicFor: TopicRule; maxEventBytes: number; enlistment: Enlistment },
+): Promise<readonly Envelope[]> {
+  const destinations = events.map(({ aggregate }) => topicFor(aggregate.type))
+  const spans = events.map((event, index) => startSpan(event, destinations[index] ?? ''))
+  try {
+    const traced = events.map((event, index) => ({ ...event, trace: spans[index]?.trace ?? null }))
+    const stored = await insertEvents(trx, traced, maxEventBytes)
+    const tooLarge = stored.findIndex(({ bytes }) => bytes > maxEventBytes)
+    if (tooLarge >= 0) throw tooLargeError(tooLarge, stored[tooLarge]?.bytes, maxEventBytes)
+
+    enlistment.add(events, destinations)
+    for (const span of spans) span.end()
+    return traced.map(({ keyHash: _, lane: __, ...envelope }, index) => ({
+      ...envelope,
+      payload: stored[index]?.payload ?? null,
+    }))
+  } catch (error) {
+    for (const span of spans) span.end(error)
+    throw error
+  }
+}
+
+function startSpan({ id, type, aggregate, payload }: SealedEvent, destination: string): OpenSpan {
+  const bodyBytes = payload === null ? 0 : Buffer.byteLength(payload)
+  return startCreate({ id, type, aggregate, bodyBytes }, destination)
+}
+
+function tooLargeError(index: number, bytes: number | undefined, maxEventBytes: number): InvalidEventError {
+  return new InvalidEventError(
+    'payload',
+    `has ${bytes} bytes with its headers, as stored; maxEventBytes allows ${maxEventBytes}`,
+    { index },
+  )
+}
+
+/** Types say the same, yet JavaScript callers and casts exist, and a transaction can have ended. */
+function requireLive(trx: Knex.Transaction): void {
+  if (trx?.isTransaction !== true) throw new NotInTransactionError('it was given a plain Knex handle')
+  if (trx.isCompleted()) throw new NotInTransactionError('this one has ended')
+}
+
+function resolveAppendOptions(options: AppendOptions): Required<AppendOptions> {
+  const resolved = { ...appendDefaults, ...options }
+  if (!(Number.isSafeInteger(resolved.maxEventBytes) && resolved.maxEventBytes > 0)) {
+    throw new InvalidOptionError('maxEventBytes', resolved.maxEventBytes, 'a positive whole number')
+  }
+  if (typeof resolved.locked !== 'boolean') throw new InvalidOptionError('locked', resolved.locked, 'true or false')
+  return resolved
+}

@@ -1,0 +1,90 @@
+/**
+ * What became of a commit whose answer was lost.
+ *
+ * The server knows, by the transaction's id; so it is asked, on a connection of
+ * our own. The answer counts only if it comes from the same history: the same
+ * cluster, on the same timeline. After a failover the number may belong to
+ * somebody else's transaction.
+ */
+import type { Knex } from 'knex'
+import { systemClock } from '../lifecycle/clock.ts'
+import { closeConnection, connectionOf, openConnection, type PostgresConnection } from './connection.ts'
+
+/** Milliseconds for which an outcome is looked for. */
+export const SETTLE_TIMEOUT_MS = 3_000
+const ASK_AGAIN_MS = 50
+
+export type CommitOutcome = 'committed' | 'rolled back' | 'unknown'
+
+/** Which cluster and timeline a connection leads to; `null` on a standby, where nothing can be written. */
+type History = string | null
+
+const histories = new WeakMap<PostgresConnection, History>()
+
+/**
+ * The history that `trx` writes to. Asked once per connection: one that can
+ * write stays on its server's timeline.
+ */
+export async function historyOf(trx: Knex.Transaction): Promise<History> {
+  const connection = await connectionOf(trx)
+  const known = histories.get(connection)
+  if (known !== undefined) return known
+  const { rows } = await trx.raw<{ rows: { history: History }[] }>(SELECT_HISTORY)
+  const history = rows[0]?.history ?? null
+  histories.set(connection, history)
+  return history
+}
+
+/** The transaction whose commit is in doubt. */
+export interface DoubtfulCommit {
+  readonly xid: string
+  readonly history: History
+}
+
+/** Finds out what became of a commit, within {@link SETTLE_TIMEOUT_MS}. Never rejects. */
+export async function settleCommit(db: Knex, commit: DoubtfulCommit): Promise<CommitOutcome> {
+  const giveUp = AbortSignal.timeout(SETTLE_TIMEOUT_MS)
+  const gaveUp = new Promise<'unknown'>((resolve) => {
+    giveUp.addEventListener('abort', () => resolve('unknown'), { once: true })
+  })
+  return await Promise.race([askUntilKnown(db, commit, giveUp), gaveUp])
+}
+
+async function askUntilKnown(db: Knex, commit: DoubtfulCommit, giveUp: AbortSignal): Promise<CommitOutcome> {
+  while (!giveUp.aborted) {
+    const outcome = await ask(db, commit).catch(() => 'unreachable' as const)
+    if (outcome !== 'in progress' && outcome !== 'unreachable') return outcome
+    // In progress is a backend that has not met the end of its connection yet.
+    await systemClock.pause(ASK_AGAIN_MS, giveUp)
+  }
+  return 'unknown'
+}
+
+async function ask(db: Knex, { xid, history }: DoubtfulCommit): Promise<CommitOutcome | 'in progress'> {
+  const connection = await openConnection(db)
+  try {
+    const here = await connection.query(SELECT_HISTORY)
+    // A standby that is being promoted, or the old primary come back as one, cannot tell.
+    if (history === null || here.rows[0]?.history !== history) return 'unknown'
+    const { rows } = await connection.query(`select pg_xact_status($1::xid8) as status`, [xid])
+    switch (rows[0]?.status) {
+      case 'committed':
+        return 'committed'
+      case 'aborted':
+        return 'rolled back'
+      case 'in progress':
+        return 'in progress'
+      default:
+        return 'unknown'
+    }
+  } finally {
+    await closeConnection(db, connection)
+  }
+}
+
+const SELECT_HISTORY = `
+  select case
+           when pg_is_in_recovery() then null
+           else (select system_identifier from pg_control_system())::text
+                || '/' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)
+         end as history`

@@ -1,0 +1,48 @@
+/**
+ * What we use of Knex beyond its documented face, in one place: the Postgres
+ * connection under a transaction, and a connection outside the pool.
+ */
+import type { Knex } from 'knex'
+
+/** A connection of node-postgres, as far as we look at it. */
+export interface PostgresConnection {
+  query(text: string, values?: readonly unknown[]): Promise<{ rows: Record<string, unknown>[] }>
+  /** `I` when idle, `T` in a transaction, `E` in a failed one; `null` before the first answer. */
+  getTransactionStatus(): string | null
+  /** Knex's pool destroys a connection that has this set, instead of lending it again. */
+  __knex__disposed?: unknown
+}
+
+interface PostgresClient {
+  /** The same object for a pool and all of its transactions. */
+  readonly config: object
+  acquireConnection(): Promise<PostgresConnection>
+  acquireRawConnection(): Promise<PostgresConnection>
+  destroyRawConnection(connection: PostgresConnection): Promise<void>
+}
+
+/** The connection that `trx` runs on. It stays the transaction's: nothing needs to be given back. */
+export async function connectionOf(trx: Knex.Transaction): Promise<PostgresConnection> {
+  return await clientOf(trx).acquireConnection()
+}
+
+/** Opens a connection of our own, with the settings of `db` and outside its pool. Close it with {@link closeConnection}. */
+export async function openConnection(db: Knex): Promise<PostgresConnection> {
+  return await clientOf(db).acquireRawConnection()
+}
+
+/** Closes what {@link openConnection} opened. Never rejects: a connection that cannot be closed is closed already. */
+export async function closeConnection(db: Knex, connection: PostgresConnection): Promise<void> {
+  await clientOf(db)
+    .destroyRawConnection(connection)
+    .catch(() => {})
+}
+
+/** What tells one database handle from another, for handles and their transactions alike. */
+export function handleOf(db: Knex): object {
+  return clientOf(db).config
+}
+
+function clientOf(db: Knex): PostgresClient {
+  return db.client
+}

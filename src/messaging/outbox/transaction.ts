@@ -1,0 +1,205 @@
+/**
+ * The one way to run a transaction that cannot report a commit that was a
+ * rollback, nor a rollback that was a commit.
+ *
+ * Knex resolves when COMMIT is answered by ROLLBACK, and rejects alike for a
+ * commit that failed and for one whose answer was lost. Here the three outcomes
+ * are told apart: it resolves if the transaction committed, rejects with
+ * `CommitUnknownError` if nobody knows, and rejects with anything else if it
+ * did not commit.
+ */
+import type { Knex } from 'knex'
+import { CommitUnknownError, InvalidOptionError, NotInTransactionError, RolledBackError } from '../errors.ts'
+import { backoffMs } from '../lifecycle/backoff.ts'
+import { systemClock } from '../lifecycle/clock.ts'
+import { type DoubtfulCommit, historyOf, settleCommit } from './commit-outcome.ts'
+import { connectionOf } from './connection.ts'
+import { adopt, type Enlistment } from './enlistment.ts'
+import { selectTransactionId } from './queries.ts'
+
+/** How a transaction runs. */
+export interface TransactionOptions {
+  /**
+   * What the transaction sees of others. Higher levels fail more often
+   * (SQLSTATE 40001) and are then to be tried again.
+   * @defaultValue the database's own, normally `read committed`
+   */
+  readonly isolation?: 'read committed' | 'repeatable read' | 'serializable'
+  /**
+   * How often `work` runs again after a deadlock or a serialization failure,
+   * which certainly changed nothing. Whatever `work` does outside the
+   * transaction is then done again.
+   * @defaultValue 0
+   */
+  readonly retries?: number
+}
+
+const RETRY_BACKOFF = { firstMs: 10, maxMs: 500 }
+
+/**
+ * Runs `work` in a transaction and resolves to its result once that has
+ * committed. Relays in this process then look at the lanes concerned at once.
+ *
+ * Given a transaction as `db`, it is a savepoint in it. Otherwise rejects with
+ * {@link RolledBackError} when a statement had failed and `work` swallowed the
+ * error, or the connection was lost before COMMIT took effect; with
+ * {@link CommitUnknownError} when the answer to COMMIT was lost and could not be
+ * found out within three seconds; and with what `work` rejected with. Serialization
+ * failures and deadlocks are reported, unless `retries` are allowed.
+ */
+export async function inTransaction<T>(
+  db: Knex,
+  work: (trx: Knex.Transaction) => Promise<T>,
+  options: TransactionOptions = {},
+): Promise<T> {
+  const { retries = 0 } = options
+  if (!(Number.isSafeInteger(retries) && retries >= 0)) {
+    throw new InvalidOptionError('retries', retries, 'a whole number, at least 0')
+  }
+  if (db.isTransaction) return await db.transaction(work)
+
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await runOnce(db, work, options)
+    } catch (error) {
+      if (attempt > retries || !isConflict(error)) throw error
+      await systemClock.pause(backoffMs(RETRY_BACKOFF, attempt, systemClock.random()), NEVER)
+    }
+  }
+}
+
+const NEVER = new AbortController().signal
+
+/** How far a transaction has come. Each phase has what is known from then on. */
+type Progress<T> =
+  | { readonly phase: 'beginning' }
+  | { readonly phase: 'working' }
+  | { readonly phase: 'failed'; readonly error: unknown }
+  | { readonly phase: 'committing'; readonly value: T; readonly enlistment: Enlistment; readonly commit: Commit }
+
+/** A commit that wrote nothing has no id, and nothing about it can be in doubt. */
+type Commit = DoubtfulCommit | 'nothing written'
+
+async function runOnce<T>(
+  db: Knex,
+  work: (trx: Knex.Transaction) => Promise<T>,
+  { isolation }: TransactionOptions,
+): Promise<T> {
+  const state: { progress: Progress<T> } = { progress: { phase: 'beginning' } }
+  const config = isolation === undefined ? {} : { isolationLevel: isolation }
+  try {
+    await db.transaction(async (trx) => {
+      try {
+        return await prepare(trx, work, state)
+      } catch (error) {
+        state.progress = { phase: 'failed', error }
+        throw error
+      }
+    }, config)
+  } catch (error) {
+    return await afterFailure(db, state.progress, error)
+  }
+  return afterCommit(state.progress)
+}
+
+/** All of a transaction but its BEGIN and COMMIT. */
+async function prepare<T>(
+  trx: Knex.Transaction,
+  work: (trx: Knex.Transaction) => Promise<T>,
+  state: { progress: Progress<T> },
+): Promise<void> {
+  // Knex calls back even when BEGIN itself has failed.
+  if (trx.isCompleted()) throw new NotInTransactionError('it could not begin')
+  await discardUncleanConnection(trx)
+  leaveTheEndToUs(trx, () => state.progress.phase)
+  const enlistment = adopt(trx)
+
+  state.progress = { phase: 'working' }
+  const value = await work(trx)
+  enlistment.close()
+  const commit = await lastStatements(trx)
+  state.progress = { phase: 'committing', value, enlistment, commit }
+}
+
+/** The statements that fail in an aborted transaction, where COMMIT would not, and tell by what it can be found again. */
+async function lastStatements(trx: Knex.Transaction): Promise<Commit> {
+  try {
+    const xid = await selectTransactionId(trx)
+    return xid === null ? 'nothing written' : { xid, history: await historyOf(trx) }
+  } catch (error) {
+    throw sqlState(error) === '25P02' ? new RolledBackError({ cause: error }) : error
+  }
+}
+
+function afterCommit<T>(progress: Progress<T>): T {
+  // Knex resolves for a callback that rejects with undefined.
+  if (progress.phase !== 'committing') throw new RolledBackError({ reason: 'its callback failed' })
+  progress.enlistment.announce()
+  return progress.value
+}
+
+async function afterFailure<T>(db: Knex, progress: Progress<T>, error: unknown): Promise<T> {
+  // Knex rejects with the failure of ROLLBACK, if that failed too: the first one is what happened.
+  if (progress.phase === 'failed') throw progress.error ?? error
+  if (progress.phase !== 'committing' || isDefiniteRollback(error)) throw error
+  if (progress.commit === 'nothing written') return afterCommit(progress)
+
+  switch (await settleCommit(db, progress.commit)) {
+    case 'committed':
+      return afterCommit(progress)
+    case 'rolled back':
+      throw new RolledBackError({ reason: 'the connection was lost before it committed', cause: error })
+    case 'unknown':
+      throw new CommitUnknownError({ cause: error })
+  }
+}
+
+/**
+ * Sees to it that a connection which is not idle when the transaction ends is
+ * destroyed and not lent again: Knex gives up waiting for ROLLBACK after five
+ * seconds, and a timeout of the client leaves its statement running.
+ */
+async function discardUncleanConnection(trx: Knex.Transaction): Promise<void> {
+  const connection = await connectionOf(trx)
+  const check = () => {
+    if (connection.getTransactionStatus() !== 'I') {
+      connection.__knex__disposed ??= 'the transaction on it was not seen to end'
+    }
+  }
+  // Runs before the connection is back in the pool, which takes more turns of the promise queue.
+  trx.executionPromise.then(check, check)
+}
+
+/** Only the callback's end ends the transaction. A commit by hand resolves even when the connection was dead. */
+function leaveTheEndToUs(trx: Knex.Transaction, phase: () => Progress<unknown>['phase']): void {
+  const { commit, rollback } = trx
+  const guard = <End extends (value?: unknown) => unknown>(end: End) =>
+    ((value?: unknown) => {
+      if (phase() === 'working') {
+        throw new NotInTransactionError('its callback called commit or rollback; return or throw instead')
+      }
+      return end(value)
+    }) as End
+  trx.commit = guard(commit)
+  trx.rollback = guard(rollback)
+}
+
+function isConflict(error: unknown): boolean {
+  const state = sqlState(error)
+  return state === '40001' || state === '40P01'
+}
+
+/**
+ * Whether the server itself said that it did not commit: data, constraint,
+ * transaction and program errors. Of a dying server or connection (08, 53, 57,
+ * 58, XX) the answer may have been written after the commit.
+ */
+function isDefiniteRollback(error: unknown): boolean {
+  const state = sqlState(error)
+  return state !== null && state !== '40003' && /^(2[0-9]|3[0-9]|4[0-9]|5[45]|P0)/.test(state)
+}
+
+function sqlState(error: unknown): string | null {
+  const code = typeof error === 'object' && error !== null && 'code' in error ? error.code : null
+  return typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code) ? code : null
+}

@@ -1,0 +1,12 @@
+/** Events for tests: what matters is given, what does not is made up. */
+import { randomUUID } from 'node:crypto'
+import type { DomainEvent } from '../../src/messaging/envelope.ts'
+
+/** An event of one order. */
+export function orderEvent<Type extends string>(
+  type: Type,
+  id: string = randomUUID(),
+  event: Partial<DomainEvent> = {},
+): DomainEvent<Type> {
+  return { payload: { orderId: id }, ...event, type, aggregate: { type: 'order', id } }
+}
