@@ -1,8 +1,8 @@
 /** Refuses to start on a schema that does not fit this release. The library never migrates by itself. */
 import type { Knex } from 'knex'
 import { SchemaMismatchError } from '../errors.ts'
-import { messagingMigrations, refuseTooOld } from './migrate.ts'
-import { readMigrations } from './migration-files.ts'
+import { refuseTooOld } from './migrate.ts'
+import { messagingMigrations, readMigrations } from './migration-files.ts'
 import { findSchema, selectVersion } from './schema-version.ts'
 
 const COMPONENT = 'messaging'

@@ -23,9 +23,6 @@ import {
   selectVersion,
 } from './schema-version.ts'
 
-/** Where the library's own migrations are, from the sources and from the package alike. Their component is `messaging`. */
-export const messagingMigrations = new URL('../../../migrations/messaging/', import.meta.url)
-
 /** How a schema is migrated. */
 export interface MigrateOptions {
   /** Told of each migration applied and of each wait. @defaultValue silent */

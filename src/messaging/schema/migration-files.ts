@@ -23,6 +23,9 @@ export interface Migration {
 
 const COMPATIBLE_FROM = /^-- compatible from: (\d+)$/m
 
+/** Where the library's own migrations are, from the sources and from the package alike. */
+export const messagingMigrations = new URL('../../../migrations/messaging/', import.meta.url)
+
 /** Reads the migrations in `folder` in their order. Throws {@link InvalidOptionError} if they are not numbered 1, 2, 3 and so on. */
 export async function readMigrations(folder: URL): Promise<readonly Migration[]> {
   const base = folder.href.endsWith('/') ? folder : new URL(`${folder.href}/`)
