@@ -1,5 +1,6 @@
 /** What every resolver of one request shares. */
 import type { Knex } from 'knex'
+import type { TopicRule } from '../messaging/index.ts'
 import type { Committed } from '../orders/commands.ts'
 import type { Order } from '../orders/order.ts'
 import { type OrderEventView, selectOrderEvents } from '../orders/queries.ts'
@@ -7,6 +8,7 @@ import { batched } from './batched.ts'
 
 export interface RequestContext {
   readonly db: Knex
+  readonly topicFor: TopicRule
   /** The ids of the events that this request's mutations have committed, in order. */
   readonly eventIds: readonly string[]
   /** Notes what a mutation has committed and makes it the mutation's payload. */
@@ -15,11 +17,12 @@ export interface RequestContext {
   eventsOf(orderId: string): Promise<readonly OrderEventView[]>
 }
 
-/** A context for one request on `db`. */
-export function createContext(db: Knex): RequestContext {
+/** A context for one request. */
+export function createContext({ db, topicFor }: Pick<RequestContext, 'db' | 'topicFor'>): RequestContext {
   const eventIds: string[] = []
   return {
     db,
+    topicFor,
     eventIds,
     committed({ order, eventIds: ids }) {
       eventIds.push(...ids)

@@ -26,6 +26,8 @@ const CONNECTION_WORDS =
 /** Whether `error` says that the database could not do its work just now, and not that it was asked wrongly. */
 export function isDatabaseUnavailable(error: unknown): boolean {
   if (!(error instanceof Error)) return false
+  // A transaction that was rolled back names what had failed as its cause.
+  if (error.cause !== undefined && isDatabaseUnavailable(error.cause)) return true
   // The pool had no connection to give in time, or is being closed.
   if (error.name === 'KnexTimeoutError' || error.name === 'TimeoutError' || error.message === 'aborted') return true
   const code = 'code' in error ? String(error.code) : ''

@@ -13,9 +13,11 @@ export const resolvers: Resolvers = {
     customerSummary: (_, { customerId }, { db }) => selectSummary(db, customerId),
   },
   Mutation: {
-    placeOrder: async (_, { input }, { db, committed }) => committed(await placeOrder(db, input)),
-    shipOrder: async (_, { id }, { db, committed }) => committed(await shipOrder(db, id)),
-    cancelOrder: async (_, { id, reason }, { db, committed }) => committed(await cancelOrder(db, id, reason)),
+    placeOrder: async (_, { input }, { db, topicFor, committed }) =>
+      committed(await placeOrder(db, input, { topicFor })),
+    shipOrder: async (_, { id }, { db, topicFor, committed }) => committed(await shipOrder(db, id, { topicFor })),
+    cancelOrder: async (_, { id, reason }, { db, topicFor, committed }) =>
+      committed(await cancelOrder(db, id, reason, { topicFor })),
   },
   Order: {
     phase: ({ phase }) => phases[phase],

@@ -14,7 +14,7 @@ import { ApolloServerPluginDrainHttpServer } from '@apollo/server/plugin/drainHt
 import { expressMiddleware } from '@as-integrations/express5'
 import express, { type ErrorRequestHandler } from 'express'
 import type { Knex } from 'knex'
-import { type Logger, type Running, run, type Shutdown } from '../messaging/index.ts'
+import { type Logger, type Running, run, type Shutdown, type TopicRule } from '../messaging/index.ts'
 import { createContext, type RequestContext } from './context.ts'
 import { createErrorFormatter } from './errors.ts'
 import { explorerPage, explorerPolicy } from './explorer.ts'
@@ -30,6 +30,8 @@ const MAX_TOKENS = 5_000
 export interface GraphQLServerOptions {
   /** The pool that commands and queries use. Stays the caller's. */
   readonly db: Knex
+  /** The relay's topic rule, for the names in traces. */
+  readonly topicFor: TopicRule
   readonly host: string
   /** 0 takes any free port. */
   readonly port: number
@@ -98,7 +100,11 @@ async function startApollo(
   return apollo
 }
 
-function mount(app: express.Express, apollo: ApolloServer<RequestContext>, { db, logger }: GraphQLServerOptions): void {
+function mount(
+  app: express.Express,
+  apollo: ApolloServer<RequestContext>,
+  { db, topicFor, logger }: GraphQLServerOptions,
+): void {
   app.disable('x-powered-by')
   app.get('/', (_request, response) => {
     response.set('content-security-policy', explorerPolicy).type('html').send(explorerPage)
@@ -106,7 +112,7 @@ function mount(app: express.Express, apollo: ApolloServer<RequestContext>, { db,
   app.use(
     '/graphql',
     express.json({ limit: MAX_BODY_BYTES }),
-    expressMiddleware(apollo, { context: async () => createContext(db) }),
+    expressMiddleware(apollo, { context: async () => createContext({ db, topicFor }) }),
   )
   app.use((_request, response) => {
     response.status(404).json(plainError('There is nothing here: the API is at POST /graphql', 'NOT_FOUND'))

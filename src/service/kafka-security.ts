@@ -17,7 +17,7 @@ export type KafkaSasl =
       readonly password: string
     }
   /** Asked anew for each connection and each re-authentication, so that tokens may be short-lived. */
-  | { readonly mechanism: 'oauthbearer'; readonly oauthBearerProvider: () => Promise<{ readonly value: string }> }
+  | { readonly mechanism: 'oauthbearer'; readonly token: () => Promise<string> }
 
 interface SecurityVariables {
   readonly KAFKA_TLS: boolean
@@ -66,16 +66,21 @@ function saslProblems(env: SecurityVariables): readonly string[] {
       : []
   }
   if (mechanism === 'oauthbearer') {
+    if (!env.KAFKA_TLS) return [cleartext(mechanism)]
     return tokens === 1
       ? []
       : ['KAFKA_OAUTH_TOKEN_FILE or KAFKA_OAUTH_TOKEN_COMMAND, one of them, must be set for oauthbearer']
   }
-  const problems: string[] = []
+  const problems = mechanism === 'plain' && !env.KAFKA_TLS ? [cleartext(mechanism)] : []
   if (KAFKA_SASL_USERNAME === undefined) problems.push(`KAFKA_SASL_USERNAME must be set for ${mechanism}`)
   if (passwords !== 1) {
     problems.push(`KAFKA_SASL_PASSWORD or KAFKA_SASL_PASSWORD_FILE, one of them, must be set for ${mechanism}`)
   }
   return problems
+}
+
+function cleartext(mechanism: string): string {
+  return `KAFKA_TLS must be true for ${mechanism}, which shows the credentials to whoever listens`
 }
 
 function tlsOf({ KAFKA_TLS, KAFKA_CA, KAFKA_CERT, KAFKA_KEY }: SecurityVariables): ConnectionOptions | null {
@@ -92,8 +97,7 @@ function tlsOf({ KAFKA_TLS, KAFKA_CA, KAFKA_CERT, KAFKA_KEY }: SecurityVariables
 function saslOf(env: SecurityVariables): KafkaSasl | null {
   const { KAFKA_SASL_MECHANISM: mechanism, KAFKA_SASL_USERNAME: username = '' } = env
   if (mechanism === undefined) return null
-  if (mechanism === 'oauthbearer')
-    return { mechanism, oauthBearerProvider: async () => ({ value: await readToken(env) }) }
+  if (mechanism === 'oauthbearer') return { mechanism, token: async () => await readToken(env) }
   return { mechanism, username, password: env.KAFKA_SASL_PASSWORD ?? env.KAFKA_SASL_PASSWORD_FILE ?? '' }
 }
 

@@ -1,0 +1,112 @@
+/**
+ * The log: one JSON object a line on standard output, with the trace it belongs to.
+ *
+ * What an error says is passed on with care: Postgres puts stored values into
+ * its messages, so of its errors only codes and names are written.
+ */
+import { isSpanContextValid, trace } from '@opentelemetry/api'
+import pino from 'pino'
+import type { Logger } from '../messaging/index.ts'
+import type { LogLevel } from './config.ts'
+
+/** Whose lines these are. */
+export interface LoggerIdentity {
+  readonly service: string
+  /** `main`, `relay-0`, `consumer`. */
+  readonly thread: string
+}
+
+/** A logger for one thread. Writes at once: what was logged before a crash is there after it. */
+export function createLogger(
+  identity: LoggerIdentity,
+  level: LogLevel,
+  destination: pino.DestinationStream = pino.destination({ fd: 1, sync: true }),
+): Logger {
+  return pino(
+    {
+      level,
+      base: { ...identity },
+      timestamp: pino.stdTimeFunctions.isoTime,
+      formatters: { level: (label) => ({ level: label }) },
+      mixin: traceFields,
+      serializers: { err: describeError, error: describeError, reason: describeIfError, cause: describeIfError },
+      redact: {
+        paths: [
+          'password',
+          'token',
+          'authorization',
+          'payload',
+          'value',
+          '*.password',
+          '*.token',
+          '*.authorization',
+          '*.payload',
+          '*.value',
+        ],
+        censor: '[redacted]',
+      },
+    },
+    destination,
+  )
+}
+
+function traceFields(): object {
+  const span = trace.getActiveSpan()?.spanContext()
+  if (!span || !isSpanContextValid(span)) return {}
+  return { trace_id: span.traceId, span_id: span.spanId, trace_flags: span.traceFlags.toString(16).padStart(2, '0') }
+}
+
+/** Facts that our own errors carry as fields; none of them is a value of the application. */
+const FACTS = [
+  'code',
+  'kind',
+  'outcome',
+  'reason',
+  'topic',
+  'partition',
+  'option',
+  'field',
+  'syscall',
+  'errno',
+] as const
+
+/** Facts of a Postgres error that name things of the schema. */
+const POSTGRES_FACTS = ['code', 'severity', 'schema', 'table', 'column', 'constraint', 'routine'] as const
+
+/** What may be written of `error`: never a stored value, at most three causes deep. */
+export function describeError(error: unknown, depth = 0): unknown {
+  if (!(error instanceof Error)) return { message: `thrown: ${typeof error}` }
+  const fromPostgres = 'severity' in error && 'routine' in error
+  const facts = pick(error, fromPostgres ? POSTGRES_FACTS : FACTS)
+  const message = fromPostgres ? 'Postgres refused a statement' : error.message
+  return {
+    type: error.name,
+    message,
+    ...facts,
+    stack: frames(error),
+    ...(error.cause !== undefined && depth < 3 && { cause: describeError(error.cause, depth + 1) }),
+    ...(error instanceof AggregateError &&
+      depth < 3 && { errors: error.errors.slice(0, 5).map((each) => describeError(each, depth + 1)) }),
+  }
+}
+
+function describeIfError(value: unknown): unknown {
+  return value instanceof Error ? describeError(value) : value
+}
+
+function pick(error: Error, names: readonly string[]): Record<string, unknown> {
+  const fields = error as unknown as Record<string, unknown>
+  return Object.fromEntries(
+    names.filter((name) => fields[name] !== undefined && fields[name] !== null).map((name) => [name, fields[name]]),
+  )
+}
+
+/** Where it was thrown, without the message that begins a stack. */
+function frames({ stack = '' }: Error): string {
+  return stack
+    .split('\n')
+    .filter((line) => /^\s+at /.test(line))
+    .map((line) => line.trim())
+    .slice(0, 12)
+    .join('\n')
+}
