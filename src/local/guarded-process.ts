@@ -14,14 +14,16 @@ import { inheritedEnv } from './config.ts'
 export interface GuardedOptions {
   /** The program and its arguments. */
   readonly command: readonly [string, ...string[]]
-  /** The file that standard output and error are appended to. */
-  readonly logFile: string
+  /** The file that standard output and error are appended to; null: they are the parent's own. */
+  readonly logFile: string | null
   /** What asks the program to end when its parent is gone. */
   readonly stopSignal: NodeJS.Signals
   /** Seconds between that and SIGKILL. */
   readonly orphanGraceSeconds: number
   readonly account?: { readonly uid: number; readonly gid: number } | undefined
   readonly cwd?: string
+  /** Variables over the inherited ones. */
+  readonly env?: Readonly<Record<string, string>>
 }
 
 export interface GuardedProcess {
@@ -50,18 +52,18 @@ exec "$@" 3<&-
 
 /** Starts a program under guard. Resolves when it has a process id; that says nothing yet of its health. */
 export function startGuarded(options: GuardedOptions): GuardedProcess {
-  const { command, logFile, stopSignal, orphanGraceSeconds, account, cwd } = options
-  const log = openSync(logFile, 'a', 0o640)
+  const { command, logFile, stopSignal, orphanGraceSeconds, account, cwd, env } = options
+  const log = logFile === null ? null : openSync(logFile, 'a', 0o640)
   const signal = stopSignal.replace(/^SIG/, '')
   const child = spawn('/bin/sh', ['-c', script, 'sh', signal, String(orphanGraceSeconds), ...command], {
-    stdio: ['ignore', log, log, 'pipe'],
+    stdio: ['ignore', log ?? 'inherit', log ?? 'inherit', 'pipe'],
     // A group of its own: Ctrl-C in the terminal goes to the owner, who decides the order.
     detached: true,
-    env: inheritedEnv(),
+    env: { ...inheritedEnv(), ...env },
     ...(cwd === undefined ? {} : { cwd }),
     ...account,
   })
-  closeSync(log)
+  if (log !== null) closeSync(log)
   if (child.pid === undefined) throw new Error(`Could not run ${command[0]}`)
   return { pid: child.pid, ended: endOf(child), kill: (wanted) => child.kill(wanted) }
 }

@@ -1,11 +1,13 @@
 /** Apache Kafka as Maven publishes it, fetched once for all checkouts, and the Java that runs it. */
 import { execFile } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { mkdir, readFile, rename, rm, stat } from 'node:fs/promises'
+import { mkdir, readFile, rename, rm } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { cacheDir } from './config.ts'
+import { exists } from './exists.ts'
+import { startGuarded } from './guarded-process.ts'
 import { StackError } from './stack-error.ts'
 
 const run = promisify(execFile)
@@ -45,21 +47,30 @@ export async function requireJava(): Promise<void> {
 /** Several processes may fetch at once: each into a folder of its own, and one wins whole. */
 async function fetchJars(jars: string): Promise<void> {
   const partial = `${jars}.${process.pid}`
+  const log = `${partial}.log`
   await mkdir(dirname(jars), { recursive: true })
   const goal = ['dependency:copy-dependencies', `-DoutputDirectory=${partial}`, '-DincludeScope=runtime']
+  const maven = startGuarded({
+    command: ['mvn', '-q', '-B', '-f', pom, ...goal],
+    logFile: log,
+    stopSignal: 'SIGTERM',
+    orphanGraceSeconds: 2,
+  })
   try {
-    await run('mvn', ['-q', '-B', '-f', pom, ...goal])
-    await rename(partial, jars)
-  } catch (cause) {
+    const how = await maven.ended
+    if (how === 'exit code 0') await rename(partial, jars)
+    else fail(how, await readFile(log, 'utf8'))
+  } catch (error) {
+    if (!(await exists(jars))) throw error
+  } finally {
     await rm(partial, { recursive: true, force: true })
-    if (await exists(jars)) return
-    const { stdout = '', message } = cause as { stdout?: string; message: string }
-    const reason = stdout.split('\n').find((line) => line.includes('ERROR')) ?? message
-    throw new StackError(
-      `Maven could not fetch Kafka: ${reason.trim()}. Is the network there? Otherwise set KAFKA_BROKERS to a Kafka of yours.`,
-      { cause },
-    )
+    await rm(log, { force: true })
   }
+}
+
+function fail(how: string, log: string): never {
+  const reason = log.split('\n').find((line) => line.includes('ERROR')) ?? how
+  throw new StackError(`Maven could not fetch Kafka (${reason.trim()}). Check the network, ${instead}.`)
 }
 
 async function requireProgram(
@@ -72,11 +83,4 @@ async function requireProgram(
   } catch (cause) {
     throw new StackError(otherwise, { cause })
   }
-}
-
-async function exists(path: string): Promise<boolean> {
-  return await stat(path).then(
-    () => true,
-    () => false,
-  )
 }

@@ -14,13 +14,20 @@ export interface NodePlan {
   readonly advertisedPort: number
 }
 
+/** A listener with TLS and SCRAM, for one user. */
+export interface SecureListener {
+  /** PEM of the key and the certificate; in a {@link ClusterPlan}, the path of the file that holds it. */
+  readonly keyStore: string
+  readonly username: string
+  readonly password: string
+}
+
 export interface ClusterPlan {
   /** `id@host:port` of the controller. */
   readonly voter: string
   readonly brokerCount: number
   readonly logDir: string
-  /** Lines that turn the secure listener on, or none. */
-  readonly secure: Readonly<Record<string, string>> | null
+  readonly secure: SecureListener | null
   /** Over all others. */
   readonly settings: Readonly<Record<string, string | number | boolean>>
 }
@@ -37,7 +44,7 @@ export function serverProperties(node: NodePlan, cluster: ClusterPlan): string {
     'log.dirs': cluster.logDir,
     ...replication(cluster.brokerCount),
     ...small,
-    ...cluster.secure,
+    ...(cluster.secure ? security(cluster.secure) : {}),
     ...cluster.settings,
   }
   return Object.entries(all)
@@ -57,6 +64,20 @@ function listeners({ roles, ports, advertisedPort }: NodePlan, { secure }: Clust
     'advertised.listeners': [at('CLIENT', advertisedPort), ...inner].join(),
     'listener.security.protocol.map': protocols,
     'inter.broker.listener.name': 'INTERNAL',
+  }
+}
+
+function security({ keyStore }: SecureListener): Record<string, string> {
+  return {
+    'sasl.enabled.mechanisms': 'SCRAM-SHA-256,SCRAM-SHA-512',
+    'listener.name.secure.ssl.keystore.type': 'PEM',
+    'listener.name.secure.ssl.keystore.location': keyStore,
+    ...Object.fromEntries(
+      ['scram-sha-256', 'scram-sha-512'].map((mechanism) => [
+        `listener.name.secure.${mechanism}.sasl.jaas.config`,
+        'org.apache.kafka.common.security.scram.ScramLoginModule required;',
+      ]),
+    ),
   }
 }
 

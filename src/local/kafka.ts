@@ -5,22 +5,16 @@
  * It is used only once each broker that answers has named the cluster id that
  * this folder was given, so a foreign cluster on the same port is never touched.
  */
-import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
-import { mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
-import { promisify } from 'node:util'
+import type { ServerCertificate } from './certificates.ts'
 import { freePorts } from './free-ports.ts'
 import { kafkaJars, requireJava } from './kafka-jars.ts'
-import { askCluster } from './kafka-metadata.ts'
-import { type ClusterPlan, type NodePlan, serverProperties } from './kafka-settings.ts'
-import { endLeftover } from './leftover.ts'
-import { OwnedServer } from './owned-server.ts'
+import { createNode } from './kafka-node.ts'
+import type { NodePlan, SecureListener } from './kafka-settings.ts'
+import type { OwnedServer } from './owned-server.ts'
 import { StackError } from './stack-error.ts'
-
-const run = promisify(execFile)
-const logging = fileURLToPath(new URL('../../stack/kafka/log4j2.properties', import.meta.url))
 
 export interface KafkaOptions {
   /** Folder of everything this cluster writes. Created when missing; the data in it is kept. */
@@ -45,6 +39,8 @@ export interface KafkaOptions {
   readonly jvm?: readonly string[]
   /** Settings of server.properties, over ours. */
   readonly settings?: Readonly<Record<string, string | number | boolean>>
+  /** A second listener on each broker, with TLS and SCRAM for one user. @defaultValue none */
+  readonly secure?: { readonly certificate: ServerCertificate; readonly username: string; readonly password: string }
   /** Called before the jars are fetched, which happens once. */
   readonly onFetch?: () => void
 }
@@ -69,6 +65,8 @@ export interface KafkaNode {
 export interface Kafka extends AsyncDisposable {
   /** `host:port` as clients are told: the proxies' where there are some. */
   readonly brokers: readonly string[]
+  /** The same of the listeners with TLS and SCRAM; empty without `secure`. */
+  readonly secureBrokers: readonly string[]
   readonly clusterId: string
   readonly nodes: readonly KafkaNode[]
   /** The three brokers' controller; with one node, that node. */
@@ -91,37 +89,64 @@ export async function startKafka(options: KafkaOptions): Promise<Kafka> {
   const voter = plans.at(-1)
   if (!voter) throw new Error('A cluster has nodes')
 
-  const servers = await Promise.all(plans.map((plan) => createNode(plan, { options, jars, clusterId, voter })))
-  const brokers = servers.filter(({ plan }) => plan.roles !== 'controller').map(({ node }) => node)
-  for (const { server } of servers) server.launch()
-  const all = servers.map(({ server }) => server)
-  const end = async (how: 'stop' | 'kill') => {
-    await Promise.all(
-      all.slice(0, brokers.length).map((server) => (how === 'stop' ? server.stop() : server.kill('SIGKILL'))),
-    )
-    await Promise.all(
-      all.slice(brokers.length).map((server) => (how === 'stop' ? server.stop() : server.kill('SIGKILL'))),
-    )
+  const context = {
+    dir: options.dir,
+    jars,
+    clusterId,
+    voter,
+    brokerCount: options.nodes ?? 1,
+    heapMb: options.heapMb ?? 512,
+    jvm: options.jvm ?? [],
+    secure: secureListener(options.secure),
+    settings: options.settings ?? {},
   }
+  const servers = await Promise.all(plans.map((plan) => createNode(plan, context)))
+  // All at once: none is ready before the others let it be.
+  for (const server of servers) server.launch()
   try {
-    await Promise.all(all.map((server) => server.ready()))
+    await Promise.all(servers.map((server) => server.ready()))
   } catch (error) {
-    await end('kill')
+    await Promise.all(servers.map((server) => server.kill('SIGKILL')))
     throw error
   }
-  const controller = servers.at(-1)?.node
+  return asCluster({ clusterId, plans, servers, secured: options.secure !== undefined })
+}
+
+function secureListener(secure: KafkaOptions['secure']): SecureListener | null {
+  if (!secure) return null
+  const { certificate, username, password } = secure
+  return { keyStore: `${certificate.key}${certificate.certificate}${certificate.ca}`, username, password }
+}
+
+interface ClusterParts {
+  readonly clusterId: string
+  readonly plans: readonly NodePlan[]
+  readonly servers: readonly OwnedServer[]
+  readonly secured: boolean
+}
+
+function asCluster({ clusterId, plans, servers, secured }: ClusterParts): Kafka {
+  const brokerPlans = plans.filter(({ roles }) => roles !== 'controller')
+  const nodes = plans.flatMap((plan, index) => (servers[index] ? [asNode(plan, servers[index])] : []))
+  const controller = nodes.at(-1)
   if (!controller) throw new Error('A cluster has nodes')
+  const stop = async () => {
+    // A broker's controlled shutdown needs its controller.
+    await Promise.all(servers.slice(0, brokerPlans.length).map((server) => server.stop()))
+    await Promise.all(servers.map((server) => server.stop()))
+  }
   return {
-    brokers: plans
-      .filter(({ roles }) => roles !== 'controller')
-      .map(({ advertisedPort }) => `127.0.0.1:${advertisedPort}`),
+    brokers: brokerPlans.map(({ advertisedPort }) => `127.0.0.1:${advertisedPort}`),
+    secureBrokers: secured ? brokerPlans.map(({ ports }) => `127.0.0.1:${ports.secure}`) : [],
     clusterId,
-    nodes: brokers,
+    nodes: nodes.slice(0, brokerPlans.length),
     controller,
-    failed: Promise.race(all.map(({ failed }) => failed)),
-    stop: () => end('stop'),
-    kill: () => end('kill'),
-    [Symbol.asyncDispose]: () => end('stop'),
+    failed: Promise.race(servers.map(({ failed }) => failed)),
+    stop,
+    kill: async () => {
+      await Promise.all(servers.map((server) => server.kill('SIGKILL')))
+    },
+    [Symbol.asyncDispose]: stop,
   }
 }
 
@@ -159,54 +184,6 @@ async function planNodes({ nodes = 1, ports = {}, advertised = {} }: KafkaOption
   })
 }
 
-interface NodeContext {
-  readonly options: KafkaOptions
-  readonly jars: string
-  readonly clusterId: string
-  readonly voter: NodePlan
-}
-
-async function createNode(plan: NodePlan, { options, jars, clusterId, voter }: NodeContext) {
-  const dir = join(options.dir, `node-${plan.id}`)
-  await mkdir(dir, { recursive: true })
-  const properties = join(dir, 'server.properties')
-  const pidFile = join(dir, 'kafka.pid')
-  const name = plan.roles === 'controller' ? 'Kafka controller' : `Kafka node ${plan.id}`
-  await endLeftover({ name, pidFile, commandHolds: `kafka.Kafka ${properties}`, stopSignal: 'SIGTERM' })
-
-  const cluster: ClusterPlan = {
-    voter: `${voter.id}@127.0.0.1:${voter.ports.controller}`,
-    brokerCount: options.nodes ?? 1,
-    logDir: join(dir, 'data'),
-    secure: null,
-    settings: options.settings ?? {},
-  }
-  await writeFile(properties, serverProperties(plan, cluster))
-  const logFile = join(dir, 'kafka.log')
-  const java = [
-    '-XX:+UseSerialGC',
-    '-Djava.awt.headless=true',
-    `-Dlog4j2.configurationFile=${logging}`,
-    `-Dkafka.logFile=${logFile}`,
-  ]
-  const classPath = ['-cp', join(jars, '*')]
-  await format({ cluster, clusterId, properties, java: [...java, '-XX:TieredStopAtLevel=1', ...classPath] })
-
-  const heap = plan.roles === 'controller' ? 128 : (options.heapMb ?? 512)
-  const server = new OwnedServer({
-    name,
-    command: ['java', `-Xmx${heap}m`, ...java, ...(options.jvm ?? []), ...classPath, 'kafka.Kafka', properties],
-    logFile: join(dir, 'console.log'),
-    errorLogFile: logFile,
-    pidFile,
-    stopSignal: 'SIGTERM',
-    graceSeconds: 15,
-    answers: () => answersAs(plan, clusterId),
-    startTimeoutMs: 90_000,
-  })
-  return { plan, server, node: asNode(plan, server) }
-}
-
 function asNode(plan: NodePlan, server: OwnedServer): KafkaNode {
   return {
     id: plan.id,
@@ -220,46 +197,4 @@ function asNode(plan: NodePlan, server: OwnedServer): KafkaNode {
     start: () => server.start(),
     restart: () => server.restart(),
   }
-}
-
-/** Prepares a node's folder the first time; one that was interrupted has no meta.properties and is made anew. */
-async function format({
-  cluster,
-  clusterId,
-  properties,
-  java,
-}: {
-  cluster: ClusterPlan
-  clusterId: string
-  properties: string
-  java: string[]
-}): Promise<void> {
-  if (await exists(join(cluster.logDir, 'meta.properties'))) return
-  await rm(cluster.logDir, { recursive: true, force: true })
-  try {
-    await run('java', [...java, 'kafka.tools.StorageTool', 'format', '-t', clusterId, '-c', properties])
-  } catch (cause) {
-    const { stderr, message } = cause as { stderr?: string; message: string }
-    throw new StackError(`Kafka could not prepare ${cluster.logDir}: ${stderr?.trim() || message}`, { cause })
-  }
-}
-
-async function answersAs({ id, roles, ports }: NodePlan, clusterId: string): Promise<boolean> {
-  // A controller alone answers no client; its brokers are its proof.
-  if (roles === 'controller') return true
-  const facts = await askCluster(ports.internal)
-  if (!facts) return false
-  if (facts.clusterId !== clusterId) {
-    throw new StackError(
-      `Another Kafka, cluster ${facts.clusterId}, answers at 127.0.0.1:${ports.internal}. Nothing was done to it.`,
-    )
-  }
-  return facts.brokerIds.includes(id)
-}
-
-async function exists(path: string): Promise<boolean> {
-  return await stat(path).then(
-    () => true,
-    () => false,
-  )
 }

@@ -12,6 +12,8 @@ export interface OwnedServerOptions {
   readonly name: string
   readonly command: readonly [string, ...string[]]
   readonly account?: { readonly uid: number; readonly gid: number } | undefined
+  /** Variables over the inherited ones. */
+  readonly env?: Readonly<Record<string, string>>
   readonly logFile: string
   /** The file whose last lines are quoted when it fails; default `logFile`. */
   readonly errorLogFile?: string
@@ -64,9 +66,16 @@ export class OwnedServer implements AsyncDisposable {
 
   /** Starts the process without waiting for its answer, for servers that need each other to be ready. */
   launch(): void {
-    const { command, account, logFile, pidFile, stopSignal, graceSeconds } = this.#options
+    const { command, account, env, logFile, pidFile, stopSignal, graceSeconds } = this.#options
     this.#expectedToEnd = false
-    const running = startGuarded({ command, account, logFile, stopSignal, orphanGraceSeconds: graceSeconds })
+    const running = startGuarded({
+      command,
+      account,
+      logFile,
+      stopSignal,
+      orphanGraceSeconds: graceSeconds,
+      ...(env === undefined ? {} : { env }),
+    })
     this.#running = running
     writeFileSync(pidFile, `${running.pid}\n`)
     void running.ended.then((how) => {
@@ -78,15 +87,17 @@ export class OwnedServer implements AsyncDisposable {
 
   /** Resolves once the launched server answers; ends it and throws when it does not. */
   async ready(): Promise<void> {
+    const running = this.#running
+    const ended = running?.ended ?? Promise.resolve('at once')
     const deadline = performance.now() + this.#options.startTimeoutMs
     while (!(await this.#answered())) {
+      const how = await Promise.race([ended, sleep(50, null)])
+      if (how !== null) throw new StackError(`${this.name} did not start (${how}).${this.#lastWords()}`)
       if (performance.now() > deadline) {
         await this.kill('SIGKILL')
-        throw new StackError(
-          `${this.name} did not answer in ${this.#options.startTimeoutMs / 1_000} s.${this.#lastWords()}`,
-        )
+        const seconds = this.#options.startTimeoutMs / 1_000
+        throw new StackError(`${this.name} did not answer in ${seconds} s.${this.#lastWords()}`)
       }
-      await Promise.race([this.failed, sleep(50)])
     }
   }
 
@@ -113,6 +124,7 @@ export class OwnedServer implements AsyncDisposable {
   async stop(): Promise<void> {
     const running = this.#running
     if (!running) return
+    running.kill('SIGCONT')
     const grace = new AbortController()
     const killLate = sleep(this.#options.graceSeconds * 1_000, undefined, { signal: grace.signal }).then(
       () => running.kill('SIGKILL'),

@@ -7,11 +7,12 @@
  * closed to it.
  */
 import { execFile } from 'node:child_process'
-import { cp, mkdir, readFile, rename, rm, stat } from 'node:fs/promises'
+import { cp, mkdir, readFile, rename, rm } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { runningAsRoot } from './config.ts'
+import { exists } from './exists.ts'
 import { StackError } from './stack-error.ts'
 
 const run = promisify(execFile)
@@ -69,13 +70,6 @@ async function copyOnce(from: string, to: string): Promise<string> {
     if (!(await exists(to))) throw error
   })
   return to
-}
-
-async function exists(path: string): Promise<boolean> {
-  return await stat(path).then(
-    () => true,
-    () => false,
-  )
 }
 
 async function serverAccount(): Promise<{ uid: number; gid: number }> {

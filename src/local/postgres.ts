@@ -6,14 +6,17 @@
  */
 import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
-import { chmod, chown, mkdir, readFile, realpath, rm, stat, writeFile } from 'node:fs/promises'
+import { chown, mkdir, readFile, realpath, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import pg from 'pg'
+import type { ServerCertificate } from './certificates.ts'
+import { exists } from './exists.ts'
 import { freePorts } from './free-ports.ts'
 import { endLeftover, isRunning } from './leftover.ts'
 import { OwnedServer } from './owned-server.ts'
 import { type PostgresBinaries, postgresBinaries } from './postgres-binaries.ts'
+import { reachableDir } from './reachable-dir.ts'
 import { StackError } from './stack-error.ts'
 
 const run = promisify(execFile)
@@ -31,9 +34,16 @@ export interface PostgresOptions {
   readonly durable?: boolean
   /** Settings of postgresql.conf, over ours. */
   readonly settings?: Readonly<Record<string, string | number>>
+  /** Offers TLS with this certificate. Clients without TLS are served as well. @defaultValue none */
+  readonly tls?: ServerCertificate
 }
 
 export interface Postgres extends AsyncDisposable {
+  /**
+   * The folder of its files: the one asked for or, where that is closed to the
+   * account that Postgres runs as, one below `/var/lib`. For who removes it.
+   */
+  readonly dir: string
   readonly port: number
   /** What `show data_directory` answers. */
   readonly dataDirectory: string
@@ -50,16 +60,24 @@ export interface Postgres extends AsyncDisposable {
   stop(): Promise<void>
   start(): Promise<void>
   restart(): Promise<void>
+  /** Ends it at once and removes all its files, wherever they are: for tests. */
+  destroy(): Promise<void>
 }
 
 /** Starts a server on `dir`, creating its data the first time. Throws {@link StackError} saying what to do. */
-export async function startPostgres({ dir, port, durable = true, settings = {} }: PostgresOptions): Promise<Postgres> {
+export async function startPostgres({
+  dir: wanted,
+  port,
+  durable = true,
+  settings = {},
+  tls,
+}: PostgresOptions): Promise<Postgres> {
   const binaries = await postgresBinaries()
   const { account } = binaries
+  const dir = await reachableDir(wanted, account)
   const dataDir = join(dir, 'data')
   const pidFile = join(dir, 'postgres.pid')
   const logFile = join(dir, 'postgres.log')
-  await mkdir(dir, { recursive: true })
   await endLeftover({ name: 'Postgres', pidFile, commandHolds: commandOf(dataDir), stopSignal: 'SIGINT' })
   const password = await initialise(dir, dataDir, binaries)
   await removeStaleLock(dataDir)
@@ -68,7 +86,7 @@ export async function startPostgres({ dir, port, durable = true, settings = {} }
   const chosen = free ?? 0
   const dataDirectory = await realpath(dataDir)
   const url = (database = 'postgres') => `postgres://postgres:${password}@127.0.0.1:${chosen}/${database}`
-  const all = { ...ourSettings(durable), ...settings, port: chosen }
+  const all = { ...ourSettings(durable), ...(await tlsSettings(dir, account, tls)), ...settings, port: chosen }
   const server = new OwnedServer({
     name: 'Postgres',
     command: [
@@ -87,6 +105,7 @@ export async function startPostgres({ dir, port, durable = true, settings = {} }
   })
   await server.start()
   return {
+    dir,
     port: chosen,
     dataDirectory,
     logFile,
@@ -99,6 +118,10 @@ export async function startPostgres({ dir, port, durable = true, settings = {} }
     stop: () => server.stop(),
     start: () => server.start(),
     restart: () => server.restart(),
+    destroy: async () => {
+      await server.kill('SIGQUIT')
+      await rm(dir, { recursive: true, force: true })
+    },
     [Symbol.asyncDispose]: () => server.stop(),
   }
 }
@@ -115,6 +138,24 @@ function ourSettings(durable: boolean): Record<string, string | number> {
   }
 }
 
+async function tlsSettings(
+  dir: string,
+  account: PostgresBinaries['account'],
+  tls: ServerCertificate | undefined,
+): Promise<Record<string, string>> {
+  if (!tls) return {}
+  const files = { ssl_cert_file: tls.certificate, ssl_key_file: tls.key }
+  for (const [name, pem] of Object.entries(files)) await writePrivate(join(dir, name), pem, account)
+  return { ssl: 'on', ...Object.fromEntries(Object.keys(files).map((name) => [name, join(dir, name)])) }
+}
+
+/** Writes a file that the server alone can read. */
+async function writePrivate(path: string, text: string, account: PostgresBinaries['account']): Promise<void> {
+  await rm(path, { force: true })
+  await writeFile(path, text, { mode: 0o600 })
+  if (account) await chown(path, account.uid, account.gid)
+}
+
 /**
  * Creates the cluster the first time, and resolves to the superuser's password.
  *
@@ -124,14 +165,13 @@ function ourSettings(durable: boolean): Record<string, string | number> {
 async function initialise(dir: string, dataDir: string, { initdb, account }: PostgresBinaries): Promise<string> {
   const passwordFile = join(dir, 'postgres.password')
   const complete = join(dir, 'postgres.complete')
-  if (await readable(complete)) return (await readFile(passwordFile, 'utf8')).trim()
+  if (await exists(complete)) return (await readFile(passwordFile, 'utf8')).trim()
 
   await rm(dataDir, { recursive: true, force: true })
   await mkdir(dataDir, { mode: 0o700 })
   const password = randomBytes(18).toString('base64url')
-  await writeFile(passwordFile, `${password}\n`, { mode: 0o600 })
-  await chmod(passwordFile, 0o600)
-  if (account) for (const path of [dataDir, passwordFile]) await chown(path, account.uid, account.gid)
+  await writePrivate(passwordFile, `${password}\n`, account)
+  if (account) await chown(dataDir, account.uid, account.gid)
   const flags = ['--username=postgres', '--auth=scram-sha-256', `--pwfile=${passwordFile}`, '--encoding=UTF8']
   const locale = ['--locale-provider=builtin', '--builtin-locale=C.UTF-8', '--locale=C']
   try {
@@ -161,13 +201,6 @@ async function removeStaleLock(dataDir: string): Promise<void> {
 /** What only the postmaster of `dataDir` has in its command line. */
 function commandOf(dataDir: string): string {
   return `bin/postgres -D ${dataDir} `
-}
-
-async function readable(path: string): Promise<boolean> {
-  return await stat(path).then(
-    () => true,
-    () => false,
-  )
 }
 
 async function answersAs(url: string, dataDirectory: string): Promise<boolean> {

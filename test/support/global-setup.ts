@@ -25,7 +25,7 @@ export default async function setup(): Promise<void> {
     startPostgres({ dir: join(dir, 'postgres'), durable: false }),
     startKafka({ dir: join(dir, 'kafka'), heapMb: 384, jvm: ['-XX:TieredStopAtLevel=1'] }),
   ])
-  stack.defer(() => postgres.kill('SIGQUIT'))
+  stack.defer(() => postgres.destroy())
   stack.defer(() => kafka.kill())
   process.env.TEST_POSTGRES_URL = postgres.url()
   process.env.TEST_KAFKA_BROKERS = kafka.brokers.join()

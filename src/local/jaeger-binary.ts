@@ -1,0 +1,72 @@
+/** Jaeger's program: a release where one is installed, or built once from its Go module and kept for all checkouts. */
+import { execFile } from 'node:child_process'
+import { mkdir, readFile, rename, rm } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { cacheDir } from './config.ts'
+import { exists } from './exists.ts'
+import { startGuarded } from './guarded-process.ts'
+import { StackError } from './stack-error.ts'
+
+const run = promisify(execFile)
+const moduleDir = fileURLToPath(new URL('../../stack/jaeger', import.meta.url))
+
+/** The path of a Jaeger that is there now, or null. Builds nothing. */
+export async function jaegerBinary(): Promise<string | null> {
+  const built = await builtPath()
+  if (await works('jaeger', ['version'])) return 'jaeger'
+  return (await exists(built)) ? built : null
+}
+
+/** Whether {@link buildJaeger} could work here. */
+export async function canBuildJaeger(): Promise<boolean> {
+  return await works('go', ['version'])
+}
+
+/**
+ * Builds Jaeger at low priority, about three minutes of two cores the first
+ * time, and resolves to its path. An interrupted build goes on where it was.
+ * Throws {@link StackError} with the compiler's last line.
+ */
+export async function buildJaeger({ signal }: { signal: AbortSignal }): Promise<string> {
+  const built = await builtPath()
+  const partial = `${built}.${process.pid}`
+  const log = `${partial}.log`
+  await mkdir(dirname(built), { recursive: true })
+  const go = startGuarded({
+    command: ['nice', '-n', '15', 'go', 'build', '-o', partial, 'github.com/jaegertracing/jaeger/cmd/jaeger'],
+    cwd: moduleDir,
+    logFile: log,
+    stopSignal: 'SIGTERM',
+    orphanGraceSeconds: 2,
+  })
+  const give = () => go.kill('SIGTERM')
+  signal.addEventListener('abort', give)
+  try {
+    const how = await go.ended
+    if (how !== 'exit code 0') {
+      const reason = (await readFile(log, 'utf8')).trim().split('\n').at(-1)
+      throw new StackError(`Jaeger could not be built (${how}): ${reason}`)
+    }
+    await rename(partial, built)
+    return built
+  } finally {
+    signal.removeEventListener('abort', give)
+    await rm(partial, { force: true })
+    await rm(log, { force: true })
+  }
+}
+
+async function builtPath(): Promise<string> {
+  const text = await readFile(join(moduleDir, 'go.mod'), 'utf8')
+  const version = /github\.com\/jaegertracing\/jaeger v([\d.]+)/.exec(text)?.[1]
+  return join(cacheDir(), `jaeger-${version}`, 'jaeger')
+}
+
+async function works(program: string, args: string[]): Promise<boolean> {
+  return await run(program, args).then(
+    () => true,
+    () => false,
+  )
+}

@@ -1,0 +1,105 @@
+/** One process of a local Kafka cluster: its folder, its settings and the proof that it is the one that answers. */
+import { execFile } from 'node:child_process'
+import { mkdir, rm, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { exists } from './exists.ts'
+import { askCluster } from './kafka-metadata.ts'
+import { type NodePlan, type SecureListener, serverProperties } from './kafka-settings.ts'
+import { endLeftover } from './leftover.ts'
+import { OwnedServer } from './owned-server.ts'
+import { StackError } from './stack-error.ts'
+
+const run = promisify(execFile)
+const logging = fileURLToPath(new URL('../../stack/kafka/log4j2.properties', import.meta.url))
+
+/** What all nodes of a cluster share. */
+export interface NodeContext {
+  readonly dir: string
+  readonly jars: string
+  readonly clusterId: string
+  readonly voter: NodePlan
+  readonly brokerCount: number
+  readonly heapMb: number
+  readonly jvm: readonly string[]
+  readonly secure: SecureListener | null
+  readonly settings: Readonly<Record<string, string | number | boolean>>
+}
+
+/** Prepares a node's folder, ends what an earlier start left in it, and hands back the server, not started. */
+export async function createNode(plan: NodePlan, context: NodeContext): Promise<OwnedServer> {
+  const { jars, clusterId, voter, heapMb, jvm } = context
+  const dir = join(context.dir, `node-${plan.id}`)
+  await mkdir(dir, { recursive: true })
+  const properties = join(dir, 'server.properties')
+  const pidFile = join(dir, 'kafka.pid')
+  const name = plan.roles === 'controller' ? 'Kafka controller' : `Kafka node ${plan.id}`
+  await endLeftover({ name, pidFile, commandHolds: `kafka.Kafka ${properties}`, stopSignal: 'SIGTERM' })
+
+  const logDir = join(dir, 'data')
+  const logFile = join(dir, 'kafka.log')
+  const secure = context.secure && {
+    ...context.secure,
+    keyStore: await writeStore(dir, 'key.pem', context.secure.keyStore),
+  }
+  const cluster = { ...context, secure, logDir, voter: `${voter.id}@127.0.0.1:${voter.ports.controller}` }
+  await writeFile(properties, serverProperties(plan, cluster), { mode: 0o600 })
+  const quiet = [`-Dlog4j2.configurationFile=${logging}`, `-Dkafka.logFile=${logFile}`, '-Djava.awt.headless=true']
+  const java = ['-XX:+UseSerialGC', ...quiet]
+  const classPath = ['-cp', join(jars, '*')]
+  await format({ logDir, clusterId, properties, secure, java: [...java, '-XX:TieredStopAtLevel=1', ...classPath] })
+
+  const heap = plan.roles === 'controller' ? 128 : heapMb
+  return new OwnedServer({
+    name,
+    command: ['java', `-Xmx${heap}m`, ...java, ...jvm, ...classPath, 'kafka.Kafka', properties],
+    logFile: join(dir, 'console.log'),
+    errorLogFile: logFile,
+    pidFile,
+    stopSignal: 'SIGTERM',
+    graceSeconds: 15,
+    answers: () => answersAs(plan, clusterId),
+    startTimeoutMs: 90_000,
+  })
+}
+
+async function writeStore(dir: string, name: string, pem: string): Promise<string> {
+  const path = join(dir, name)
+  await writeFile(path, pem, { mode: 0o600 })
+  return path
+}
+
+interface FormatOptions {
+  readonly logDir: string
+  readonly clusterId: string
+  readonly properties: string
+  readonly secure: SecureListener | null
+  readonly java: readonly string[]
+}
+
+/** Prepares a node's data the first time; an interrupted one has no meta.properties and is made anew. */
+async function format({ logDir, clusterId, properties, secure, java }: FormatOptions): Promise<void> {
+  if (await exists(join(logDir, 'meta.properties'))) return
+  await rm(logDir, { recursive: true, force: true })
+  const users = (['SCRAM-SHA-256', 'SCRAM-SHA-512'] as const).flatMap((mechanism) =>
+    secure ? ['--add-scram', `${mechanism}=[name=${secure.username},password=${secure.password}]`] : [],
+  )
+  try {
+    await run('java', [...java, 'kafka.tools.StorageTool', 'format', '-t', clusterId, '-c', properties, ...users])
+  } catch (cause) {
+    const { stderr, stdout, message } = cause as { stderr?: string; stdout?: string; message: string }
+    throw new StackError(`Kafka could not prepare ${logDir}: ${stderr?.trim() || stdout?.trim() || message}`, { cause })
+  }
+}
+
+async function answersAs({ id, roles, ports }: NodePlan, clusterId: string): Promise<boolean> {
+  // A controller alone answers no client; its brokers are its proof.
+  if (roles === 'controller') return true
+  const facts = await askCluster(ports.internal)
+  if (!facts) return false
+  if (facts.clusterId === clusterId) return facts.brokerIds.includes(id)
+  throw new StackError(
+    `Another Kafka, cluster ${facts.clusterId}, answers at 127.0.0.1:${ports.internal}. Nothing was done to it.`,
+  )
+}
