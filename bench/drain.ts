@@ -1,0 +1,147 @@
+/**
+ * How fast a backlog is drained: our relay beside others, in one run, on one
+ * broker and one Postgres, by turns, so that what the machine does meanwhile
+ * falls on all of them.
+ */
+import { chmod, mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Kafka, logLevel } from 'kafkajs'
+import knex, { type Knex } from 'knex'
+import { startKafka } from '../src/local/kafka.ts'
+import { startPostgres } from '../src/local/postgres.ts'
+import { publishCommitted } from '../src/messaging/outbox/committed.ts'
+import { LANE_COUNT } from '../src/messaging/outbox/lane.ts'
+import { migrate } from '../src/messaging/schema/migrate.ts'
+import { messagingMigrations } from '../src/messaging/schema/migration-files.ts'
+import {
+  type BacklogShape,
+  createTextbookOutbox,
+  drained,
+  emptyOutbox,
+  fillOutbox,
+  prepareBacklog,
+  WARM_EVENTS,
+} from './backlog.ts'
+import type { Contender, Ground } from './contenders.ts'
+import { faultsOf } from './gate.ts'
+
+export interface DrainOptions extends BacklogShape {
+  readonly rounds: number
+  readonly partitions: number
+  readonly contenders: readonly Contender[]
+  /** Told what is going on, a line each. */
+  readonly progress: (line: string) => void
+}
+
+/** One contender in one round. */
+export interface Drain {
+  readonly contender: string
+  readonly events: number
+  readonly seconds: number
+  /** Microseconds of this process's CPU, all threads, for each event. */
+  readonly cpuMicrosPerEvent: number
+  /** Why this is no figure; empty when it is one. */
+  readonly faults: readonly string[]
+}
+
+/** Milliseconds after which a contender is given up. */
+const WITHIN_MS = 300_000
+
+/** Runs all rounds on a private Postgres and Kafka, removed afterwards. */
+export async function benchDrain(options: DrainOptions): Promise<readonly Drain[]> {
+  await using folder = await temporaryFolder()
+  options.progress('starting Postgres and Kafka')
+  await using postgres = await startPostgres({ dir: join(folder.path, 'postgres') })
+  await using kafka = await startKafka({ dir: join(folder.path, 'kafka') })
+  const db = knex({ client: 'pg', connection: postgres.url(), pool: { min: 1, max: 4 } })
+  await using _pool = { [Symbol.asyncDispose]: () => db.destroy() }
+
+  await migrate(db, messagingMigrations, 'messaging')
+  options.progress(`making ${options.events} events`)
+  await prepareBacklog(db, options)
+  await createTextbookOutbox(db)
+  const ground = { db, databaseUrl: postgres.url(), brokers: kafka.brokers, partitions: options.partitions }
+  const drains: Drain[] = []
+  for (let round = 0; round < options.rounds; round += 1) {
+    // By turns also within a round: whoever goes first never stays first.
+    const order = rotate(options.contenders, round)
+    for (const contender of order) {
+      const topic = `bench-${round}-${contender.name.replaceAll(/[^a-z0-9]+/g, '-')}.order.events`
+      const drain = await runRound(contender, { ...ground, topic }, options)
+      const rate = Math.round(drain.events / drain.seconds)
+      options.progress(
+        `round ${round + 1}/${options.rounds}  ${contender.name}: ${rate} events/s ${drain.faults[0] ?? ''}`,
+      )
+      drains.push(drain)
+    }
+  }
+  return drains
+}
+
+async function runRound(contender: Contender, ground: Ground, options: DrainOptions): Promise<Drain> {
+  const { db } = ground
+  const events = Math.max(1, Math.round(options.events * contender.share))
+  const { table } = contender
+  await emptyOutbox(db, table)
+  await createTopic(ground)
+  const running = await contender.start(ground)
+  try {
+    await fill(db, table, { from: 0, to: WARM_EVENTS })
+    await drained(db, table, { last: WARM_EVENTS - 1, withinMs: WITHIN_MS })
+
+    const to = WARM_EVENTS + events
+    await fill(db, table, { from: WARM_EVENTS, to })
+    const from = performance.now()
+    const cpu = process.cpuUsage()
+    await drained(db, table, { last: to - 1, withinMs: WITHIN_MS })
+    const seconds = (performance.now() - from) / 1_000
+    const { user, system } = process.cpuUsage(cpu)
+    const faults = await faultsOf({ ...ground, table })
+    return { contender: contender.name, events, seconds, cpuMicrosPerEvent: (user + system) / events, faults }
+  } finally {
+    await running.stop()
+    await deleteTopic(ground)
+  }
+}
+
+/** Commits, then says so as `inTransaction` would, so that nobody has to wait for a poll. */
+async function fill(db: Knex, table: string, range: { from: number; to: number }): Promise<void> {
+  await fillOutbox(db, table, range)
+  publishCommitted(Array.from({ length: LANE_COUNT }, (_, lane) => lane))
+}
+
+async function createTopic({ brokers, topic, partitions }: Ground): Promise<void> {
+  await withAdmin(brokers, async (admin) => {
+    await admin.createTopics({
+      topics: [{ topic, numPartitions: partitions, replicationFactor: 1 }],
+      waitForLeaders: true,
+    })
+  })
+}
+
+async function deleteTopic({ brokers, topic }: Ground): Promise<void> {
+  await withAdmin(brokers, (admin) => admin.deleteTopics({ topics: [topic] }))
+}
+
+async function withAdmin(brokers: readonly string[], work: (admin: ReturnType<Kafka['admin']>) => Promise<void>) {
+  const admin = new Kafka({ clientId: 'bench', brokers: [...brokers], logLevel: logLevel.NOTHING }).admin()
+  await admin.connect()
+  try {
+    await work(admin)
+  } finally {
+    await admin.disconnect()
+  }
+}
+
+function rotate<Item>(items: readonly Item[], by: number): Item[] {
+  const at = by % items.length
+  return [...items.slice(at), ...items.slice(0, at)]
+}
+
+async function temporaryFolder() {
+  const path = await mkdtemp(join(tmpdir(), 'outbox-bench-'))
+  // Where we are root, Postgres runs under another account and has to pass through.
+  await chmod(path, 0o711)
+  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) }
+}

@@ -1,0 +1,53 @@
+/** `npm run bench -- drain`: figures on stdout, progress on stderr, exit 1 when a contender failed the gate. */
+import { Command, InvalidArgumentError } from 'commander'
+import { ours, peers } from './contenders.ts'
+import { benchDrain } from './drain.ts'
+import { renderReport, reportDrains } from './report.ts'
+
+interface DrainFlags {
+  readonly rounds: number
+  readonly events: number
+  readonly bytes: number
+  readonly perAggregate: number
+  readonly partitions: number
+  readonly peers: readonly (keyof typeof peers)[]
+  readonly json: boolean
+}
+
+const program = new Command('bench').description('Measures graphql-outbox beside others, on servers of its own.')
+
+program
+  .command('drain')
+  .description('How fast a backlog is drained. No figure is given for a relay that loses, doubles, alters or reorders.')
+  .option('--rounds <count>', 'paired rounds; the contenders take turns', positive, 9)
+  .option('--events <count>', 'events of a backlog', positive, 50_000)
+  .option('--bytes <count>', 'bytes of a payload, about', positive, 440)
+  .option('--per-aggregate <count>', 'events of an aggregate', positive, 10)
+  .option('--partitions <count>', 'partitions of the topic', positive, 8)
+  .option('--peers <names>', `whom to compare with, of: ${Object.keys(peers).join(', ')}`, peerNames, ['textbook-100'])
+  .option('--json', 'print JSON', false)
+  .action(async (flags: DrainFlags) => {
+    const contenders = [ours, ...flags.peers.flatMap((name) => peers[name] ?? [])]
+    const progress = (line: string) => process.stderr.write(`${line}\n`)
+    const drains = await benchDrain({ ...flags, contenders, progress })
+    const { events, bytes: payloadBytes, perAggregate: eventsPerAggregate, partitions, rounds } = flags
+    const shape = { events, payloadBytes, eventsPerAggregate, partitions, rounds }
+    const report = reportDrains(drains, { ours: ours.name, shape })
+    process.stdout.write(flags.json ? `${JSON.stringify(report, null, 2)}\n` : `${renderReport(report)}\n`)
+    if (report.refused.length > 0) process.exitCode = 1
+  })
+
+await program.parseAsync()
+
+function positive(text: string): number {
+  const value = Number(text)
+  if (!Number.isSafeInteger(value) || value < 1) throw new InvalidArgumentError('A whole number from 1 is needed.')
+  return value
+}
+
+function peerNames(text: string): readonly string[] {
+  const names = text.split(',').filter((name) => name !== '')
+  const unknown = names.find((name) => !(name in peers))
+  if (unknown !== undefined) throw new InvalidArgumentError(`${unknown} is none of ${Object.keys(peers).join(', ')}.`)
+  return names
+}
