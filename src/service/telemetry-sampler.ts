@@ -1,9 +1,9 @@
 /**
  * Which spans are recorded.
  *
- * New traces by ratio, others as their parent; and three cases that a standard
- * sampler does not know: the second span of a statement, a root that stands in
- * for a child, and a batch that was already chosen.
+ * New traces by ratio, others as their parent; and the cases that a standard
+ * sampler does not know: the second span of a statement, GraphQL's work before
+ * any request, a root that stands in for a child, and a batch already chosen.
  */
 import { type Context, type Link, type SpanAttributes, type SpanKind, TraceFlags, trace } from '@opentelemetry/api'
 import {
@@ -42,6 +42,8 @@ class OutboxSampler implements Sampler {
     if (name.startsWith('pg.query') && parentScope(context) === KNEX_SCOPE) {
       return { decision: SamplingDecision.NOT_RECORD }
     }
+    // Work on the schema at the start belongs to no request.
+    if (name.startsWith('graphql.') && !trace.getSpan(context)) return { decision: SamplingDecision.NOT_RECORD }
     const [origin] = links
     if (attributes['outbox.trace.detached'] === true && origin) {
       return { decision: decided((origin.context.traceFlags & TraceFlags.SAMPLED) !== 0) }

@@ -31,6 +31,7 @@ import { createInstrumentations, instrumentedModules, unpatchedModules } from '.
 import { MainMetrics } from './telemetry-metrics.ts'
 import { TelemetryProblems } from './telemetry-problems.ts'
 import { createSampler } from './telemetry-sampler.ts'
+import { statementNames } from './telemetry-statements.ts'
 import { createThreadReader } from './telemetry-threads.ts'
 import { views } from './telemetry-views.ts'
 
@@ -61,6 +62,7 @@ export function startTelemetry(config: TelemetryConfig, identity: TelemetryIdent
     // Without an exporter there are still spans, so that ids travel and logs have them.
     spanProcessors: config.exportsTraces
       ? [
+          statementNames,
           new BatchSpanProcessor({
             ...config.batch,
             exporter: new OTLPTraceExporter(),

@@ -16,6 +16,9 @@ const identity = isMainThread ? { serviceName: config.mainServiceName, instance:
 if (identity && !config.disabled) {
   const { startTelemetry } = await import('./telemetry-start.ts')
   startTelemetry(config, identity)
+  // Not before: what the library loads is to be patched.
+  const { setOutboxName } = await import('../messaging/index.ts')
+  setOutboxName(config.outboxName)
 }
 
 function workerIdentity(data: unknown): TelemetryIdentity | null {
