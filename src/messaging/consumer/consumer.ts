@@ -1,0 +1,167 @@
+/**
+ * The consumer: the loop from broker to handlers, under one name.
+ *
+ * Every event's database effect happens once, in the order of its aggregate,
+ * whatever is delivered twice, crashes, or is taken over by another member.
+ * An event that cannot be handled parks its key and nothing else; a database
+ * that is away is waited for.
+ */
+
+import { selectOffset } from '../inbox/queries.ts'
+import { type Backoff, backoffMs } from '../lifecycle/backoff.ts'
+import { systemClock } from '../lifecycle/clock.ts'
+import { silentLogger } from '../lifecycle/logger.ts'
+import { type Running, run } from '../lifecycle/running.ts'
+import { ATTR_DESTINATION, ATTR_GROUP, ATTR_PARTITION, errorType } from '../telemetry/attributes.ts'
+import { getInstruments } from '../telemetry/metrics.ts'
+import { untraced } from '../telemetry/tracing.ts'
+import type { ActiveSubscription, StartOffset, TopicPartition } from '../transport.ts'
+import { Board } from './board.ts'
+import type { ConsumerContext } from './context.ts'
+import { defaultAggregateTypeOf } from './decode.ts'
+import { createDelivery } from './deliver.ts'
+import { describe } from './describe.ts'
+import { type ConsumerOptions, groupIdOf, resolveTuning, topicsOf } from './options.ts'
+import { carryOutRequests } from './redrive.ts'
+import type { ConsumerStatus } from './status.ts'
+
+/** A running consumer. */
+export interface Consumer extends Running {
+  /** The group id: `<prefix><name>`. */
+  readonly groupId: string
+  status(): ConsumerStatus
+  /**
+   * Resolves when every assigned partition has nothing left, as last heard from
+   * the broker; rejects if the consumer ends before. For tests and rebuilds: a
+   * record published a moment ago may not have been heard of yet.
+   */
+  whenCaughtUp(): Promise<void>
+}
+
+/** Postgres may come up after us. */
+const ASK_AGAIN: Backoff = { firstMs: 250, maxMs: 5_000 }
+const CAUGHT_UP_LOOK_MS = 20
+
+/**
+ * Joins the group and handles events until stopped. Throws `InvalidOptionError`
+ * before anything runs; afterwards only `done` tells of an end that nobody
+ * asked for. Neither broker nor database has to be there yet.
+ */
+export function startConsumer(options: ConsumerOptions): Consumer {
+  const groupId = groupIdOf(options)
+  const topics = topicsOf(options)
+  const tuning = resolveTuning(options)
+  const { db, subscriber, handlers, logger = silentLogger, clock = systemClock, topicPrefix = '' } = options
+  const board = new Board()
+  let subscription: ActiveSubscription | null = null
+
+  const running = run(
+    async ({ draining, cancelled }) => {
+      const context: ConsumerContext = {
+        group: groupId,
+        db,
+        handlers,
+        tuning,
+        decoding: {
+          aggregateTypeOf: options.aggregateTypeOf ?? defaultAggregateTypeOf(topicPrefix),
+          deriveIds: tuning.deriveIds,
+        },
+        bounds: { handlerTimeoutMs: tuning.handlerTimeoutMs, clock, cancelled },
+        clock,
+        logger,
+        board,
+        draining,
+      }
+      const active = subscriber.subscribe({
+        groupId,
+        topics,
+        startOffset: (where) => startOffset(context, where),
+        deliver: createDelivery(context),
+      })
+      subscription = active
+      using _lag = reportLag(groupId, active)
+
+      const ended = new AbortController()
+      const requests = carryOutRequests({ ...context, draining: AbortSignal.any([draining, ended.signal]) })
+      try {
+        await Promise.race([active.done, aborted(draining)])
+      } finally {
+        ended.abort()
+        await active.stop()
+        await requests
+      }
+      await active.done
+    },
+    { graceMs: tuning.graceMs },
+  )
+
+  const status = (): ConsumerStatus => {
+    const of = subscription?.status() ?? { phase: 'joining', reason: null, partitions: [] }
+    board.keepOnly(of.partitions)
+    return describe(of, board)
+  }
+
+  async function whenCaughtUp(): Promise<void> {
+    const ended = new AbortController()
+    const end = () => ended.abort()
+    running.done.then(end, end)
+    while (!ended.signal.aborted) {
+      const { phase, partitions } = status()
+      if (phase === 'running' && partitions.length > 0 && partitions.every(({ lag }) => lag === 0n)) return
+      await clock.pause(CAUGHT_UP_LOOK_MS, ended.signal)
+    }
+    await running.done
+    throw new Error(`Consumer ${groupId} has stopped before it had caught up`)
+  }
+
+  return { ...running, groupId, status, whenCaughtUp }
+}
+
+/**
+ * Where the effects in the database end. The driver takes the lower of this and
+ * the committed offset: a database restored from a backup then gets again what
+ * it has forgotten.
+ */
+async function startOffset(context: ConsumerContext, where: TopicPartition): Promise<StartOffset> {
+  const { db, group, board, clock, draining, logger } = context
+  for (let tries = 1; !draining.aborted; tries++) {
+    try {
+      const stored = await untraced(() => selectOffset(db, group, where))
+      board.recovered(where)
+      return stored ?? 'earliest'
+    } catch (error) {
+      const reason = errorType(error)
+      board.outage(where, reason)
+      logger.warn({ consumer: group, ...where, tries, reason }, 'Could not read a stored offset; asking again')
+      await clock.pause(backoffMs(ASK_AGAIN, tries, clock.random()), draining)
+    }
+  }
+  // Nothing is delivered any more.
+  return 'earliest'
+}
+
+function reportLag(groupId: string, active: ActiveSubscription): Disposable {
+  const { consumerLag } = getInstruments()
+  const observe: Parameters<typeof consumerLag.addCallback>[0] = (result) => {
+    for (const { topic, partition, nextOffset, endOffset } of active.status().partitions) {
+      result.observe(Math.max(0, Number(endOffset - nextOffset)), {
+        [ATTR_GROUP]: groupId,
+        [ATTR_DESTINATION]: topic,
+        [ATTR_PARTITION]: String(partition),
+      })
+    }
+  }
+  consumerLag.addCallback(observe)
+  return {
+    [Symbol.dispose]: () => {
+      consumerLag.removeCallback(observe)
+    },
+  }
+}
+
+async function aborted(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return
+  await new Promise<void>((resolve) => {
+    signal.addEventListener('abort', () => resolve(), { once: true })
+  })
+}

@@ -1,0 +1,88 @@
+/** What the parts of one consumer share, and how they speak of a delivery. */
+import type { Knex } from 'knex'
+import type { HeldKeyRef } from '../dead-letters/held-keys.ts'
+import type { SetAsideRecord } from '../dead-letters/queries.ts'
+import type { Clock } from '../lifecycle/clock.ts'
+import type { Logger } from '../lifecycle/logger.ts'
+import type { TracedDelivery } from '../telemetry/tracing.ts'
+import type { Board } from './board.ts'
+import type { DecodeOptions, EventDelivery } from './decode.ts'
+import type { HandlerSet } from './handlers.ts'
+import type { ConsumerTuning } from './options.ts'
+import type { AttemptBounds } from './transaction.ts'
+
+export interface ConsumerContext {
+  /** The group id, under which the inbox, the held keys and the dead letters know this consumer. */
+  readonly group: string
+  readonly db: Knex
+  readonly handlers: HandlerSet
+  readonly tuning: Required<ConsumerTuning>
+  readonly decoding: DecodeOptions
+  readonly bounds: AttemptBounds
+  readonly clock: Clock
+  readonly logger: Logger
+  readonly board: Board
+  /** Aborts when nothing new is to be begun. */
+  readonly draining: AbortSignal
+}
+
+/** The key that an event belongs to, as this consumer holds it. */
+export function keyOf({ group }: Pick<ConsumerContext, 'group'>, { envelope, where }: EventDelivery): HeldKeyRef {
+  return {
+    holder: group,
+    topic: where.topic,
+    aggregateType: envelope.aggregate.type,
+    aggregateId: envelope.aggregate.id,
+  }
+}
+
+/** A key as text, to be compared; for keys of one topic. */
+export function keyText({ aggregateType, aggregateId }: Pick<HeldKeyRef, 'aggregateType' | 'aggregateId'>): string {
+  return JSON.stringify([aggregateType, aggregateId])
+}
+
+/** An event's record, to be set aside whole. */
+export function letterOf(context: Pick<ConsumerContext, 'group'>, delivery: EventDelivery): SetAsideRecord {
+  return {
+    ...keyOf(context, delivery),
+    eventId: delivery.envelope.id,
+    eventType: delivery.envelope.type,
+    where: delivery.where,
+    record: delivery.record,
+  }
+}
+
+/** An event as its spans describe it. */
+export function tracedOf({ group }: Pick<ConsumerContext, 'group'>, delivery: EventDelivery): TracedDelivery {
+  const { envelope, where, record, createdAt } = delivery
+  return {
+    id: envelope.id,
+    type: envelope.type,
+    key: envelope.aggregate.id,
+    topic: where.topic,
+    partition: where.partition,
+    offset: record.offset,
+    bodyBytes: record.value?.byteLength ?? 0,
+    group,
+    trace: envelope.trace,
+    createdAt,
+    publishedAt: record.timestamp,
+  }
+}
+
+/** An event in a log line: which one and where, never what is in it. */
+export function fieldsOf(
+  { group }: Pick<ConsumerContext, 'group'>,
+  { envelope, where, record }: EventDelivery,
+): object {
+  return {
+    consumer: group,
+    event_id: envelope.id,
+    event_type: envelope.type,
+    aggregate_type: envelope.aggregate.type,
+    aggregate_id: envelope.aggregate.id,
+    topic: where.topic,
+    partition: where.partition,
+    offset: String(record.offset),
+  }
+}

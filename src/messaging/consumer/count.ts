@@ -1,0 +1,48 @@
+/** What the consumer counts of its deliveries, after their transaction has committed: a rollback counts nothing. */
+import {
+  ATTR_DESTINATION,
+  ATTR_ERROR_TYPE,
+  ATTR_GROUP,
+  ATTR_OPERATION_NAME,
+  ATTR_OUTBOX,
+  ATTR_RESULT,
+  ATTR_SYSTEM,
+  KAFKA,
+  outboxName,
+} from '../telemetry/attributes.ts'
+import { getInstruments } from '../telemetry/metrics.ts'
+import type { DeliveryResult } from '../telemetry/tracing.ts'
+import type { EventDelivery } from './decode.ts'
+
+/** Counts deliveries to `group` that came to the same result. */
+export function countDeliveries(group: string, topic: string, result: DeliveryResult, count = 1): void {
+  if (count === 0) return
+  getInstruments().processed.add(count, { [ATTR_GROUP]: group, [ATTR_DESTINATION]: topic, [ATTR_RESULT]: result })
+}
+
+/** Records how long an event was on its way until its effect stood. */
+export function recordDelay(group: string, { where, createdAt }: EventDelivery): void {
+  // Never negative: the database's clock may run ahead of ours.
+  const seconds = Math.max(0, Date.now() - createdAt.getTime()) / 1_000
+  getInstruments().deliveryDelay.record(seconds, { [ATTR_GROUP]: group, [ATTR_DESTINATION]: where.topic })
+}
+
+/** Counts an event given up. */
+export function countDeadLetter(topic: string, reason: string): void {
+  getInstruments().deadLettered.add(1, {
+    [ATTR_OUTBOX]: outboxName(),
+    [ATTR_DESTINATION]: topic,
+    [ATTR_ERROR_TYPE]: reason,
+  })
+}
+
+/** Records how long one transaction of deliveries took; `reason` when it failed. */
+export function recordDuration(group: string, topic: string, ms: number, reason: string | null): void {
+  getInstruments().processDuration.record(ms / 1_000, {
+    [ATTR_SYSTEM]: KAFKA,
+    [ATTR_OPERATION_NAME]: 'process',
+    [ATTR_DESTINATION]: topic,
+    [ATTR_GROUP]: group,
+    ...(reason === null ? {} : { [ATTR_ERROR_TYPE]: reason }),
+  })
+}

@@ -1,0 +1,161 @@
+/**
+ * What a consumer does with a batch: slices that share a transaction, one by
+ * one where that fails, and a rest for the partition where neither helps.
+ *
+ * Crash order: the effect, its memory and the offset commit in the consumer's
+ * database; the broker learns of the offset afterwards. A crash in between
+ * delivers again, and the memory makes that a duplicate.
+ */
+import { selectRest } from '../dead-letters/held-keys.ts'
+import { storeOffset } from '../inbox/queries.ts'
+import { type Backoff, backoffMs } from '../lifecycle/backoff.ts'
+import type { BatchOutcome, IncomingBatch, IncomingRecord, TopicPartition } from '../transport.ts'
+import { applyApart, note, type Progress } from './apply-apart.ts'
+import { applyTogether } from './apply-together.ts'
+import { placeOf } from './board.ts'
+import type { ConsumerContext } from './context.ts'
+import { type Decoded, decode } from './decode.ts'
+import { type AttemptFailure, classify } from './failure.ts'
+
+// A partition rests in slices, so that an operator's `retry_now`, a resume elsewhere or a stop is seen soon.
+const SLICE_MS = 1_000
+/** A database that is back is found within seconds. */
+const OUTAGE: Backoff = { firstMs: 250, maxMs: 5_000 }
+/** The first transactions are small: nothing is known of the handlers' speed yet. */
+const FIRST_SLICE = 32
+// Between these, a transaction is neither wasteful nor a burden on others.
+const SHORT_MS = 500
+const LONG_MS = 2_000
+
+/** Makes the function that a subscription delivers to. It never rejects. */
+export function createDelivery(context: ConsumerContext): (batch: IncomingBatch) => Promise<BatchOutcome> {
+  const sizes = new Map<string, number>()
+
+  return async function deliver(batch) {
+    const where: TopicPartition = { topic: batch.topic, partition: batch.partition }
+    const place = placeOf(where)
+    const signal = AbortSignal.any([batch.signal, context.draining])
+    let nextOffset = batch.records[0]?.offset ?? 0n
+
+    const restMs = await stillResting(context, where, nextOffset)
+    if (restMs > 0) return { nextOffset, pauseMs: Math.min(restMs, SLICE_MS) }
+
+    for (let at = 0; at < batch.records.length && !signal.aborted; ) {
+      const size = sizes.get(place) ?? Math.min(FIRST_SLICE, context.tuning.batchSize)
+      const slice = batch.records.slice(at, at + size)
+      const started = context.clock.now()
+      const progress = await applySlice(context, where, slice, { from: nextOffset, signal })
+      nextOffset = progress.nextOffset
+      if (progress.stopped) return { nextOffset, pauseMs: pauseAfter(context, where, progress.stopped) }
+
+      context.board.recovered(where)
+      sizes.set(place, nextSize(size, context.clock.now() - started, context.tuning.batchSize))
+      at += slice.length
+      // Its failure means that the group is about to change: then the signal says what to do.
+      await batch.heartbeat().catch(() => {})
+    }
+    return { nextOffset, pauseMs: 0 }
+  }
+}
+
+interface SliceBounds {
+  readonly from: bigint
+  readonly signal: AbortSignal
+}
+
+async function applySlice(
+  context: ConsumerContext,
+  where: TopicPartition,
+  records: readonly IncomingRecord[],
+  bounds: SliceBounds,
+): Promise<Progress> {
+  const { handlers, decoding, board } = context
+  const decoded = records.map((record) => decode(where, record, decoding))
+  const events = decoded.flatMap((item) => (item.kind === 'event' ? [item.delivery] : []))
+  const known = events.filter(({ envelope }) => handlers.types.has(envelope.type))
+
+  const simple = events.length === decoded.length && board.holdingAt(where) === null
+  if (!simple || known.length === 1) return await applyApart(context, where, decoded, bounds)
+
+  const nextOffset = endOf(records, bounds.from)
+  if (known.length > 1) {
+    const together = await applyTogether(context, where, known, nextOffset)
+    if (together.kind === 'apart') return await applyApart(context, where, decoded, bounds)
+    if (together.kind === 'interrupted') return { nextOffset: bounds.from, stopped: together }
+  } else {
+    const failure = await passOver(context, where, nextOffset)
+    if (failure) return { nextOffset: bounds.from, stopped: { kind: 'interrupted', failure } }
+  }
+  await noteUnknown(context, decoded)
+  return { nextOffset, stopped: null }
+}
+
+/** Stores an offset behind records without effect, so that a restored database does not ask for them again. */
+async function passOver(
+  { group, db }: ConsumerContext,
+  where: TopicPartition,
+  nextOffset: bigint,
+): Promise<AttemptFailure | null> {
+  try {
+    await storeOffset(db, group, where, nextOffset)
+    return null
+  } catch (error) {
+    return classify(error, 'prepare', false)
+  }
+}
+
+async function noteUnknown(context: ConsumerContext, decoded: readonly Decoded[]): Promise<void> {
+  for (const item of decoded) {
+    if (item.kind !== 'event' || context.handlers.types.has(item.delivery.envelope.type)) continue
+    await note(context, item.delivery, 'unknown_type')
+  }
+}
+
+/** How long the event at `offset` still has to wait; 0 when it is not the one that holds the partition. */
+async function stillResting(context: ConsumerContext, where: TopicPartition, offset: bigint): Promise<number> {
+  const holding = context.board.holdingAt(where)
+  if (holding === null || holding.offset !== offset) {
+    // Another member has had the partition meanwhile, or it was read anew from elsewhere.
+    context.board.release(where)
+    return 0
+  }
+  const { topic, aggregateType, aggregateId } = holding
+  // A database that does not answer is met, and told of, by the attempt that follows.
+  return await selectRest(context.db, { holder: context.group, topic, aggregateType, aggregateId }).catch(() => 0)
+}
+
+function pauseAfter(
+  context: ConsumerContext,
+  where: TopicPartition,
+  stopped: NonNullable<Progress['stopped']>,
+): number {
+  const { board, clock, logger, group } = context
+  switch (stopped.kind) {
+    case 'signal':
+      return 0
+    case 'held':
+      board.recovered(where)
+      return Math.max(1, Math.min(stopped.restMs, SLICE_MS))
+    case 'interrupted': {
+      const { failure } = stopped
+      if (failure.kind === 'stopped') return 0
+      const tries = board.outage(where, failure.reason)
+      const pauseMs = backoffMs(OUTAGE, tries, clock.random())
+      logger.warn(
+        { consumer: group, ...where, reason: failure.reason, tries, retry_in_ms: pauseMs },
+        "The consumer's database cannot be used; the partition waits, and no attempt is counted",
+      )
+      return pauseMs
+    }
+  }
+}
+
+function endOf(records: readonly IncomingRecord[], from: bigint): bigint {
+  const last = records.at(-1)
+  return last ? last.offset + 1n : from
+}
+
+function nextSize(size: number, ms: number, max: number): number {
+  if (ms > LONG_MS) return Math.max(1, Math.floor(size / 2))
+  return ms < SHORT_MS ? Math.min(max, size * 2) : size
+}

@@ -1,0 +1,83 @@
+/**
+ * Tells an outage of the consumer's database from an event that cannot be
+ * handled: the one is waited out and costs nothing, the other counts attempts.
+ */
+import { errorType } from '../telemetry/attributes.ts'
+
+/** What an attempt was doing when it failed. */
+export type AttemptPhase =
+  /** Getting a connection and beginning. */
+  | 'begin'
+  /** Our own statements, before any handler. */
+  | 'prepare'
+  /** The application's handler. */
+  | 'handle'
+  /** Our last statements and COMMIT. */
+  | 'finish'
+
+/** Why an attempt failed, in words that hold no value of anybody's. */
+export interface AttemptFailure {
+  readonly kind: 'outage' | 'event' | 'stopped'
+  /** The error's code or class: `23505`, `ECONNREFUSED`, `TypeError`. */
+  readonly reason: string
+  /** Where in the application's code, without the message; `null` when unknown. */
+  readonly at: string | null
+  readonly error: unknown
+}
+
+/** A handler has taken longer than `handlerTimeoutMs`. Its transaction has ended by force. */
+export class HandlerTimeoutError extends Error {
+  override readonly name = 'HandlerTimeoutError'
+  readonly code = 'HANDLER_TIMEOUT'
+
+  constructor(timeoutMs: number) {
+    super(`The handler has not returned within ${timeoutMs} ms`)
+  }
+}
+
+/** The consumer stops, and the grace period is over: the attempt was given up and counts for nothing. */
+export class StoppedError extends Error {
+  override readonly name = 'StoppedError'
+  readonly code = 'STOPPED'
+}
+
+/**
+ * `severed`: whether the attempt's connection to Postgres is gone. Only then is
+ * a handler's connection error the database's; otherwise it comes from some
+ * other system that the handler talks to, and counts.
+ */
+export function classify(error: unknown, phase: AttemptPhase, severed: boolean): AttemptFailure {
+  const failure = { reason: errorType(error), at: whereIn(error), error }
+  if (error instanceof StoppedError) return { ...failure, kind: 'stopped' }
+  if (error instanceof HandlerTimeoutError) return { ...failure, kind: 'event' }
+  // Before a handler runs there is nothing of the event's in it, whatever it is: a missing table, a wrong password.
+  if (phase === 'begin' || phase === 'prepare') return { ...failure, kind: 'outage' }
+  if (isPassing(codeOf(error))) return { ...failure, kind: 'outage' }
+  return { ...failure, kind: severed && !endedByHandler(error) ? 'outage' : 'event' }
+}
+
+// Connection exceptions; shutdown and start-up; too many connections, disk, memory; a primary that became a
+// standby; conflicts with another transaction, which the next attempt does not meet.
+const PASSING = /^(08...|57P0[1-5]|53...|58...|25006|40001|40P01|40003)$/
+
+function isPassing(code: string): boolean {
+  return PASSING.test(code)
+}
+
+/** Postgres ends the connection of a handler that idles in its transaction for too long: that is the handler's doing. */
+function endedByHandler(error: unknown): boolean {
+  return ['25P03', '25P04'].includes(codeOf(error))
+}
+
+function codeOf(error: unknown): string {
+  const code = error instanceof Error && 'code' in error ? error.code : null
+  return typeof code === 'string' ? code : ''
+}
+
+/** The innermost frame outside our own and foreign packages, for the one who has to mend it. */
+function whereIn(error: unknown): string | null {
+  if (!(error instanceof Error) || typeof error.stack !== 'string') return null
+  const frames = error.stack.split('\n').filter((line) => /^\s+at /.test(line))
+  const own = frames.find((line) => !/node_modules|node:/.test(line))
+  return own?.trim().slice('at '.length, 200) ?? null
+}

@@ -1,0 +1,122 @@
+/**
+ * After a failed attempt: the event is tried again later, or its key is parked.
+ *
+ * Parking sets the event aside whole, in the transaction that lets the offset
+ * pass it: a crash before leaves it to be delivered again, and after it there
+ * is nothing left to do.
+ */
+import { appendDeadLetter } from '../dead-letters/dead-letter-topic.ts'
+import { countAttempt, lockHeldKeys, parkKey, releaseKeys } from '../dead-letters/held-keys.ts'
+import { insertDeadLetters } from '../dead-letters/queries.ts'
+import { selectProcessed, storeOffset } from '../inbox/queries.ts'
+import { backoffMs } from '../lifecycle/backoff.ts'
+import type { TopicPartition } from '../transport.ts'
+import { type ConsumerContext, fieldsOf, keyOf, letterOf } from './context.ts'
+import { countDeadLetter } from './count.ts'
+import { type Decoded, type EventDelivery, UndecodablePayloadError } from './decode.ts'
+import type { AttemptFailure } from './failure.ts'
+import { type Attempted, attempt } from './transaction.ts'
+
+/** What follows from a failed attempt. */
+export type Consequence =
+  | { readonly kind: 'retry'; readonly attempts: number; readonly restMs: number }
+  | { readonly kind: 'parked'; readonly attempts: number }
+  /** Another instance has processed it meanwhile. */
+  | { readonly kind: 'duplicate' }
+
+/**
+ * Counts an attempt at `delivery` that failed because of the event, and parks
+ * its key after the last. `nextOffset` is stored when the event is set aside.
+ */
+export async function giveUp(
+  context: ConsumerContext,
+  delivery: EventDelivery,
+  failure: AttemptFailure,
+  nextOffset: bigint,
+): Promise<Attempted<Consequence>> {
+  const { group, db, bounds, tuning, clock } = context
+  const key = keyOf(context, delivery)
+
+  const given = await attempt<Consequence>(db, bounds, async ({ trx }) => {
+    const { held } = await lockHeldKeys(trx, key, [key])
+    const [before] = held
+    // Parked by an instance that had the partition: the next delivery lets the event wait behind its own dead letter.
+    if (before?.state === 'parked') return { kind: 'retry', attempts: before.attempts, restMs: 0 }
+
+    const attempts = (before?.attempts ?? 0) + 1
+    const retryInMs = backoffMs({ firstMs: tuning.retryFirstMs, maxMs: tuning.retryMaxMs }, attempts, clock.random())
+    const { id: eventId, type: eventType } = delivery.envelope
+    await countAttempt(trx, key, { eventId, eventType, reason: failure.reason, retryInMs })
+    const hopeless = failure.error instanceof UndecodablePayloadError
+    if (attempts < tuning.maxAttempts && !hopeless) return { kind: 'retry', attempts, restMs: retryInMs }
+
+    if ((await selectProcessed(trx, group, [eventId])).size > 0) {
+      await releaseKeys(trx, key, [key])
+      return { kind: 'duplicate' }
+    }
+    const letter = letterOf(context, delivery)
+    await parkKey(trx, key)
+    await insertDeadLetters(trx, [letter], { state: 'dead', reason: failure.reason, attempts })
+    if (tuning.deadLetterTopics) await appendDeadLetter(trx, letter, failure.reason)
+    await storeOffset(trx, group, delivery.where, nextOffset)
+    return { kind: 'parked', attempts }
+  })
+  if (given.ok) report(context, delivery, failure, given.value)
+  return given
+}
+
+/** Sets a record aside that is not one of ours. No key is parked for it: it has none that we know. */
+export async function setForeignAside(
+  { group, db, bounds, tuning, decoding, logger }: ConsumerContext,
+  { where, record, reason }: Extract<Decoded, { kind: 'foreign' }>,
+  nextOffset: bigint,
+): Promise<Attempted<boolean>> {
+  const letter = {
+    holder: group,
+    topic: where.topic,
+    aggregateType: decoding.aggregateTypeOf(where.topic),
+    aggregateId: '',
+    eventId: null,
+    eventType: null,
+    where,
+    record,
+  }
+  const aside = await attempt(db, bounds, async ({ trx }) => {
+    const isNew = (await insertDeadLetters(trx, [letter], { state: 'dead', reason, attempts: 0 })) > 0
+    if (isNew && tuning.deadLetterTopics) await appendDeadLetter(trx, letter, reason)
+    await storeOffset(trx, group, where, nextOffset)
+    return isNew
+  })
+  if (aside.ok && aside.value) {
+    countDeadLetter(where.topic, reason)
+    logger.error({ consumer: group, ...placeFields(where, record.offset), reason }, 'Set a foreign record aside')
+  }
+  return aside
+}
+
+function report(
+  context: ConsumerContext,
+  delivery: EventDelivery,
+  failure: AttemptFailure,
+  outcome: Consequence,
+): void {
+  const fields = { ...fieldsOf(context, delivery), reason: failure.reason, at: failure.at }
+  switch (outcome.kind) {
+    case 'retry':
+      context.logger.warn(
+        { ...fields, attempt: outcome.attempts, retry_in_ms: outcome.restMs },
+        'A handler failed; its partition waits for the next attempt',
+      )
+      return
+    case 'parked':
+      countDeadLetter(delivery.where.topic, failure.reason)
+      context.logger.error({ ...fields, attempt: outcome.attempts }, 'Parked a key after its last attempt')
+      return
+    case 'duplicate':
+      return
+  }
+}
+
+function placeFields({ topic, partition }: TopicPartition, offset: bigint): object {
+  return { topic, partition, offset: String(offset) }
+}

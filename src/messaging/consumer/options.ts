@@ -1,0 +1,134 @@
+/** How a consumer behaves. Every option has a default; see each for what it trades. */
+import type { Knex } from 'knex'
+import { InvalidOptionError } from '../errors.ts'
+import type { Clock } from '../lifecycle/clock.ts'
+import type { Logger } from '../lifecycle/logger.ts'
+import type { Subscriber } from '../transport.ts'
+import type { HandlerSet } from './handlers.ts'
+
+/** What a consumer is, and what it works with. */
+export interface ConsumerOptions extends ConsumerTuning {
+  /** Its name. With the prefix in front it is the group id, and what the inbox keeps its memory under: never change it. */
+  readonly name: string
+  /** The topics, by their full names on the broker. */
+  readonly topics: readonly string[]
+  /** Where the handlers' effects and the memory of processed events live. One connection per partition in work. */
+  readonly db: Knex
+  readonly subscriber: Subscriber
+  /** Made by `defineHandlers` or `defineSetHandler`. */
+  readonly handlers: HandlerSet
+  /** What group ids and topic names begin with. @defaultValue none */
+  readonly topicPrefix?: string
+  /** The aggregate type of a topic's records that carry none in a header. @defaultValue `order` of `<prefix>order.events` */
+  readonly aggregateTypeOf?: (topic: string) => string
+  /** @defaultValue silent */
+  readonly logger?: Logger
+  /** @defaultValue the system's */
+  readonly clock?: Clock
+}
+
+/** What can be tuned. */
+export interface ConsumerTuning {
+  /**
+   * Events that share one transaction at most. More raises throughput; it also
+   * raises what a failing event makes run again. A consumer with slow handlers
+   * takes fewer by itself.
+   * @defaultValue 500
+   */
+  readonly batchSize?: number
+  /**
+   * Milliseconds that a handler may take for one event, or a set handler for
+   * one batch. Then its connection is destroyed and the attempt has failed.
+   * More lets honest slow work end; less frees the partition sooner.
+   * @defaultValue 30_000
+   */
+  readonly handlerTimeoutMs?: number
+  /**
+   * Attempts at one event before its key is parked and the others go on.
+   * `Infinity` never parks: the partition waits until the handler succeeds.
+   * @defaultValue 5
+   */
+  readonly maxAttempts?: number
+  /**
+   * Milliseconds before the second attempt; each further pause is twice as
+   * long. With the default of five attempts a key is parked after about 30 s.
+   * @defaultValue 2_000
+   */
+  readonly retryFirstMs?: number
+  /**
+   * Milliseconds that no pause between attempts exceeds.
+   * @defaultValue 30_000
+   */
+  readonly retryMaxMs?: number
+  /**
+   * Milliseconds that a stopping consumer gives the transactions in hand. What
+   * is cut then rolls back and is delivered again at the next start.
+   * @defaultValue 10_000
+   */
+  readonly graceMs?: number
+  /**
+   * Gives a record without `event_id` header an id made from its place, so that
+   * topics of foreign producers can be consumed. A record that is produced
+   * twice then has two effects. Off, such a record becomes a dead letter.
+   * @defaultValue false
+   */
+  readonly deriveIds?: boolean
+  /**
+   * Publishes each dead letter to `<topic>.<group>.dlq` too, by an outbox row.
+   * Needs a relay on this consumer's database.
+   * @defaultValue true
+   */
+  readonly deadLetterTopics?: boolean
+}
+
+/** The defaults of {@link ConsumerTuning}. */
+export const consumerDefaults = {
+  batchSize: 500,
+  handlerTimeoutMs: 30_000,
+  maxAttempts: 5,
+  retryFirstMs: 2_000,
+  retryMaxMs: 30_000,
+  graceMs: 10_000,
+  deriveIds: false,
+  deadLetterTopics: true,
+} as const satisfies Required<ConsumerTuning>
+
+/** Fills in the defaults. Throws {@link InvalidOptionError} naming the first option that cannot be used. */
+export function resolveTuning(options: ConsumerTuning): Required<ConsumerTuning> {
+  const resolved: Required<ConsumerTuning> = {
+    batchSize: options.batchSize ?? consumerDefaults.batchSize,
+    handlerTimeoutMs: options.handlerTimeoutMs ?? consumerDefaults.handlerTimeoutMs,
+    maxAttempts: options.maxAttempts ?? consumerDefaults.maxAttempts,
+    retryFirstMs: options.retryFirstMs ?? consumerDefaults.retryFirstMs,
+    retryMaxMs: options.retryMaxMs ?? consumerDefaults.retryMaxMs,
+    graceMs: options.graceMs ?? consumerDefaults.graceMs,
+    deriveIds: options.deriveIds ?? consumerDefaults.deriveIds,
+    deadLetterTopics: options.deadLetterTopics ?? consumerDefaults.deadLetterTopics,
+  }
+  for (const [option, value] of Object.entries(resolved)) {
+    if (typeof value === 'boolean' || (option === 'maxAttempts' && value === Number.POSITIVE_INFINITY)) continue
+    if (!(Number.isSafeInteger(value) && value > 0)) {
+      throw new InvalidOptionError(option, value, 'a positive whole number')
+    }
+  }
+  return resolved
+}
+
+/** The group id: `<prefix><name>`. Throws {@link InvalidOptionError} for a name that cannot be one. */
+export function groupIdOf({ name, topicPrefix = '' }: Pick<ConsumerOptions, 'name' | 'topicPrefix'>): string {
+  if (!/^[\w.-]{1,100}$/.test(name)) {
+    throw new InvalidOptionError('name', name, '1 to 100 letters, digits, dots, dashes or underscores')
+  }
+  const group = `${topicPrefix}${name}`
+  if (group === 'relay')
+    throw new InvalidOptionError('name', name, 'another word: held keys of the relay stand under it')
+  return group
+}
+
+/** The topics to subscribe to. Throws {@link InvalidOptionError} when there are none or one is empty. */
+export function topicsOf({ topics }: Pick<ConsumerOptions, 'topics'>): readonly string[] {
+  if (topics.length === 0 || topics.includes('')) {
+    throw new InvalidOptionError('topics', topics, 'a list of topic names, not empty')
+  }
+  return [...new Set(topics)]
+}

@@ -1,0 +1,158 @@
+/**
+ * What operators ask for parked keys, carried out by the consumer itself, since
+ * it alone has the handlers.
+ *
+ * The key's dead letter and those that wait behind it go through the usual path
+ * one after the other, each in a transaction that holds the key's row: what
+ * arrives meanwhile waits for that, and is either stored behind them or, once
+ * the key is let go, processed as usual. Any instance of the consumer may do
+ * it, and a crash leaves the request for the next.
+ */
+import {
+  countAttempt,
+  countParked,
+  type HeldKeyRef,
+  lockRequested,
+  releaseKeys,
+  selectRequested,
+  setRequest,
+} from '../dead-letters/held-keys.ts'
+import { markDead, type StoredRecord, selectNext, settle } from '../dead-letters/queries.ts'
+import { markProcessed, markSkipped } from '../inbox/queries.ts'
+import { errorType } from '../telemetry/attributes.ts'
+import { dedupeSpan, processSpan, untraced } from '../telemetry/tracing.ts'
+import { type ConsumerContext, fieldsOf, tracedOf } from './context.ts'
+import { countDeliveries } from './count.ts'
+import { decode, type EventDelivery, receive } from './decode.ts'
+import type { AttemptFailure } from './failure.ts'
+import { applyEvents } from './handlers.ts'
+import { type Attempt, attempt } from './transaction.ts'
+
+/** Milliseconds between two looks for requests: how long an operator waits for the first effect. */
+const LOOK_MS = 1_000
+/** Keys taken up in one look. */
+const KEYS_PER_LOOK = 20
+/** Parked keys are counted so far for readiness; more is said as "at least". */
+export const PARKED_COUNTED = 1_000
+
+/** Carries out requests until the consumer drains. Never rejects. */
+export async function carryOutRequests(context: ConsumerContext): Promise<void> {
+  const { clock, draining, logger, group } = context
+  while (!draining.aborted) {
+    try {
+      await carryOutPass(context)
+    } catch (error) {
+      // The next look is the remedy; an outage is told by the deliveries, louder.
+      logger.debug({ consumer: group, reason: errorType(error) }, 'Could not look for requests')
+    }
+    await clock.pause(LOOK_MS, draining)
+  }
+}
+
+/** Carries out what is asked for at this moment, and counts what is parked. */
+export async function carryOutPass(context: ConsumerContext): Promise<void> {
+  const { db, group, board, draining } = context
+  const requested = await untraced(() => selectRequested(db, group, KEYS_PER_LOOK))
+  for (const key of requested) {
+    while (!draining.aborted && (await redriveNext(context, key)) === 'more');
+  }
+  board.parkedCount = await untraced(() => countParked(db, group, PARKED_COUNTED))
+}
+
+/** Whether the key may have another dead letter to be taken up at once. */
+type Step = 'more' | 'end'
+
+async function redriveNext(context: ConsumerContext, key: HeldKeyRef): Promise<Step> {
+  const { db, bounds, logger } = context
+  const current: { letter: StoredRecord | null; delivery: EventDelivery | null } = { letter: null, delivery: null }
+
+  const tried = await attempt<Step>(db, bounds, async (step) => {
+    const { trx, begun } = step
+    const locked = await lockRequested(trx, key)
+    if (locked === null) return 'end'
+    begun(locked.backend)
+
+    const letter = await selectNext(trx, key)
+    if (letter === null) {
+      await releaseKeys(trx, key, [key])
+      return 'end'
+    }
+    current.letter = letter
+    if (locked.request === 'skip') {
+      await skip(context, step, key, letter)
+      return 'more'
+    }
+    current.delivery = deliveryOf(context, letter)
+    await redrive(context, step, letter, current.delivery)
+    return 'more'
+  })
+
+  if (tried.ok) {
+    const { delivery, letter } = current
+    if (delivery) logger.info(fieldsOf(context, delivery), 'Redrove a dead letter')
+    else if (letter) logger.warn({ ...key, event_id: letter.eventId }, 'Skipped a dead letter')
+    else if (tried.value === 'end') logger.debug({ ...key }, 'Let a key go')
+    return tried.value
+  }
+  if (tried.failure.kind === 'event' && current.letter) await noteFailure(context, key, current.letter, tried.failure)
+  return 'end'
+}
+
+/** Declares the first event left out. What waits behind it is resumed. */
+async function skip(
+  { group }: ConsumerContext,
+  { trx }: Attempt,
+  key: HeldKeyRef,
+  letter: StoredRecord,
+): Promise<void> {
+  const left = await markSkipped(trx, group, letter.eventId)
+  // Not left out if its effect stands already, by an instance that had the partition before.
+  await settle(trx, letter.seq, left ? 'skipped' : 'redriven')
+  await setRequest(trx, key, 'resume')
+  countDeliveries(group, key.topic, left ? 'skipped' : 'duplicate')
+}
+
+async function redrive(
+  context: ConsumerContext,
+  { trx, handle, finish }: Attempt,
+  letter: StoredRecord,
+  delivery: EventDelivery,
+): Promise<void> {
+  const { group, handlers } = context
+  await processSpan(tracedOf(context, delivery), async (span) => {
+    const isNew = await dedupeSpan(group, async (dedupe) => {
+      const fresh = (await markProcessed(trx, group, [letter.eventId])).size === 1
+      dedupe.result(fresh ? 'new' : 'duplicate')
+      if (fresh) await handle(async () => await applyEvents(handlers, trx, [receive(delivery)]))
+      return fresh
+    })
+    finish()
+    await settle(trx, letter.seq, 'redriven')
+    span.result(isNew ? 'processed' : 'duplicate')
+  })
+  countDeliveries(group, delivery.where.topic, 'processed')
+}
+
+/** It has failed again: the key stays parked, and this event is what it waits for. */
+async function noteFailure(
+  context: ConsumerContext,
+  key: HeldKeyRef,
+  letter: StoredRecord,
+  failure: AttemptFailure,
+): Promise<void> {
+  const { db, bounds, logger } = context
+  const { reason } = failure
+  await attempt(db, bounds, async ({ trx }) => {
+    if ((await lockRequested(trx, key)) === null) return
+    await countAttempt(trx, key, { eventId: letter.eventId, eventType: letter.eventType, reason, retryInMs: 0 })
+    await markDead(trx, letter.seq, reason)
+  })
+  logger.error({ ...key, event_id: letter.eventId, reason, at: failure.at }, 'A redrive failed; its key stays parked')
+}
+
+/** A stored record, read again. Its id is the stored one, whatever the options are today. */
+function deliveryOf({ decoding }: ConsumerContext, { where, record, eventId }: StoredRecord): EventDelivery {
+  const decoded = decode(where, { ...record, headers: { ...record.headers, event_id: eventId } }, decoding)
+  if (decoded.kind === 'foreign') throw new Error(`A dead letter cannot be read: ${decoded.reason}`)
+  return decoded.delivery
+}

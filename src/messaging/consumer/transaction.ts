@@ -1,0 +1,177 @@
+/**
+ * One attempt: a transaction in which handlers have a limited time, and of
+ * which it is known, before the next attempt begins, that it has ended.
+ *
+ * A handler that hangs cannot be interrupted. Its connection is destroyed, and
+ * its backend is ended and seen to have ended; whatever the handler does later
+ * meets a transaction that is over.
+ */
+import type { Knex } from 'knex'
+import type { BackendRef } from '../dead-letters/held-keys.ts'
+import { type Backoff, backoffMs } from '../lifecycle/backoff.ts'
+import type { Clock } from '../lifecycle/clock.ts'
+import { type AttemptFailure, type AttemptPhase, classify, HandlerTimeoutError, StoppedError } from './failure.ts'
+
+/** What bounds an attempt. */
+export interface AttemptBounds {
+  readonly handlerTimeoutMs: number
+  readonly clock: Clock
+  /** Aborts when work in hand is to be given up. */
+  readonly cancelled: AbortSignal
+}
+
+/** A transaction in progress. */
+export interface Attempt {
+  readonly trx: Knex.Transaction
+  /** Says which backend does the work, so that it can be ended from elsewhere. To be called before {@link handle}. */
+  begun(backend: BackendRef): void
+  /** Runs application code under the time limit. */
+  handle(work: () => Promise<void>): Promise<void>
+  /** Says that only our own last statements follow. */
+  finish(): void
+}
+
+/** What an attempt came to. */
+export type Attempted<T> =
+  | { readonly ok: true; readonly value: T }
+  | { readonly ok: false; readonly failure: AttemptFailure }
+
+/**
+ * Runs `work` in a transaction and commits; never rejects. Its last statement
+ * must be one of ours: in a transaction that Postgres has aborted it fails,
+ * whereas COMMIT would answer as if all were well.
+ */
+export async function attempt<T>(
+  db: Knex,
+  bounds: AttemptBounds,
+  work: (attempt: Attempt) => Promise<T>,
+): Promise<Attempted<T>> {
+  const state: AttemptState = { phase: 'begin', backend: null, connection: null, failed: null }
+  try {
+    const value = await db.transaction(async (trx) => {
+      state.phase = 'prepare'
+      state.connection = await connectionOf(trx)
+      try {
+        return await work(attemptOn(trx, state, bounds))
+      } catch (error) {
+        // Kept here: a ROLLBACK that fails would take its place.
+        state.failed = { error }
+        throw error
+      }
+    })
+    return { ok: true, value }
+  } catch (error) {
+    const cause = state.failed ? state.failed.error : error
+    const failure = classify(cause, state.phase, state.connection?.__knex__disposed !== undefined)
+    if (state.backend && (cause instanceof HandlerTimeoutError || cause instanceof StoppedError)) {
+      await endBackend(db, state.backend, bounds)
+    }
+    return { ok: false, failure }
+  }
+}
+
+interface AttemptState {
+  phase: AttemptPhase
+  backend: BackendRef | null
+  connection: Connection | null
+  failed: { readonly error: unknown } | null
+}
+
+/** node-postgres's client, as far as we look at it. */
+interface Connection {
+  /** Set on a connection that the pool destroys instead of lending it again. */
+  __knex__disposed?: unknown
+  readonly connection?: { readonly stream?: { destroy(): void } }
+}
+
+function attemptOn(trx: Knex.Transaction, state: AttemptState, bounds: AttemptBounds): Attempt {
+  return {
+    trx,
+    begun(backend) {
+      state.backend = backend
+    },
+    async handle(work) {
+      state.phase = 'handle'
+      await withinTime(work, bounds, (error) => {
+        if (!state.connection) return
+        state.connection.__knex__disposed = error
+        state.connection.connection?.stream?.destroy()
+      })
+    },
+    finish() {
+      state.phase = 'finish'
+    },
+  }
+}
+
+async function withinTime(
+  work: () => Promise<void>,
+  bounds: AttemptBounds,
+  sever: (error: Error) => void,
+): Promise<void> {
+  const over = new AbortController()
+  const running = work()
+  // After the time is up nobody listens any more.
+  running.catch(() => {})
+  const limit = bounds.clock.pause(bounds.handlerTimeoutMs, AbortSignal.any([over.signal, bounds.cancelled]))
+  try {
+    await Promise.race([
+      running,
+      limit.then(() => {
+        if (over.signal.aborted) return
+        const error = bounds.cancelled.aborted ? new StoppedError() : new HandlerTimeoutError(bounds.handlerTimeoutMs)
+        sever(error)
+        throw error
+      }),
+    ])
+  } finally {
+    over.abort()
+  }
+}
+
+// Postgres is local or near: first soon, then rarely.
+const LOOK: Backoff = { firstMs: 20, maxMs: 1_000 }
+
+/**
+ * Ends a backend by force and resolves once its transaction has ended, or when
+ * the consumer gives up. While the database cannot be reached it asks again:
+ * until it is known, the event must not be tried once more.
+ */
+async function endBackend(db: Knex, backend: BackendRef, { clock, cancelled }: AttemptBounds): Promise<void> {
+  for (let look = 1; ; look++) {
+    const ended = await terminate(db, backend).catch(() => false)
+    if (ended || cancelled.aborted) return
+    await clock.pause(backoffMs(LOOK, look, clock.random()), cancelled)
+  }
+}
+
+/**
+ * The process id alone may have been given to another backend meanwhile; with
+ * the transaction's id it names one transaction of all time. That its
+ * transaction is no longer in progress is what counts.
+ */
+async function terminate(db: Knex, { pid, xid }: BackendRef): Promise<boolean> {
+  await db.raw(
+    `select pg_terminate_backend(pid)
+       from pg_stat_activity
+      where pid = :pid
+        and backend_xid = (:xid::xid8)::xid`,
+    { pid, xid },
+  )
+  try {
+    const { rows } = await db.raw<{ rows: { status: string | null }[] }>(
+      `select pg_xact_status(:xid::xid8) as status`,
+      { xid },
+    )
+    return rows[0]?.status !== 'in progress'
+  } catch (error) {
+    // A server that has not come to this number yet is another one, after a failover: there it does not run.
+    if (error instanceof Error && 'code' in error && error.code === '22023') return true
+    throw error
+  }
+}
+
+async function connectionOf(trx: Knex.Transaction): Promise<Connection> {
+  const client: { acquireConnection(): Promise<Connection> } = trx.client
+  return await client.acquireConnection()
+}

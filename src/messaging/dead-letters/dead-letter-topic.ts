@@ -1,0 +1,113 @@
+/**
+ * The dead letter's own record: an outbox row for the topic `<topic>.<group>.dlq`,
+ * written in the parking transaction and published by the relay like any other.
+ *
+ * It is a copy for readers outside. It has an id of its own, so no consumer
+ * takes it for the original; what a redrive processes is the stored dead letter.
+ */
+import type { Knex } from 'knex'
+import { v7 as uuidv7 } from 'uuid'
+import { rawJson, type TraceContext } from '../envelope.ts'
+import { laneOf, murmur2 } from '../outbox/lane.ts'
+import { payloadText } from '../outbox/payload.ts'
+import { startCreate } from '../telemetry/tracing.ts'
+import type { SetAsideRecord } from './queries.ts'
+
+/** Where a consumer's dead letters of `topic` go. */
+export function deadLetterTopic(topic: string, group: string): string {
+  return `${topic}.${group}.dlq`
+}
+
+/** Appends the record of a dead letter to the outbox; `trx` is the one that sets the event aside. */
+export async function appendDeadLetter(trx: Knex.Transaction, letter: SetAsideRecord, reason: string): Promise<void> {
+  const topic = deadLetterTopic(letter.topic, letter.holder)
+  const { payload, encoding } = storablePayload(letter.record.value)
+  const row = {
+    id: uuidv7(),
+    type: letter.eventType ?? 'Unreadable',
+    // A foreign record may have no key; its place is then the next best.
+    aggregate: { type: letter.aggregateType, id: letter.aggregateId || placeOf(letter) },
+  }
+  const span = startCreate({ ...row, bodyBytes: payload === null ? 0 : Buffer.byteLength(payload) }, topic)
+  try {
+    await insertRow(trx, {
+      ...row,
+      topic,
+      payload,
+      headers: headersOf(letter, reason, encoding),
+      occurredAt: letter.record.timestamp,
+      trace: span.trace,
+    })
+    span.end()
+  } catch (error) {
+    span.end(error)
+    throw error
+  }
+}
+
+interface DeadLetterRow {
+  readonly id: string
+  readonly type: string
+  readonly aggregate: { readonly type: string; readonly id: string }
+  readonly topic: string
+  readonly payload: string | null
+  readonly headers: Readonly<Record<string, string>>
+  readonly occurredAt: Date
+  readonly trace: TraceContext | null
+}
+
+/**
+ * Without the size check of an append: what came from a topic is set aside
+ * whatever its size, or its key would never park. Dead letters of one key
+ * follow each other, since each is written under the lock of the key's row in
+ * held_keys.
+ */
+async function insertRow(trx: Knex.Transaction, row: DeadLetterRow): Promise<void> {
+  const keyHash = murmur2(row.aggregate.id)
+  await trx.raw(
+    `insert into outbox (id, lane, key_hash, aggregate_type, aggregate_id, event_type,
+            payload, headers, traceparent, tracestate, occurred_at, topic)
+     values (:id, :lane, :keyHash, :aggregateType, :aggregateId, :type,
+            :payload::jsonb, :headers::jsonb, :traceparent, :tracestate, :occurredAt, :topic)`,
+    {
+      id: row.id,
+      lane: laneOf(keyHash),
+      keyHash,
+      aggregateType: row.aggregate.type,
+      aggregateId: row.aggregate.id,
+      type: row.type,
+      payload: row.payload,
+      headers: JSON.stringify(row.headers),
+      traceparent: row.trace?.traceparent ?? null,
+      tracestate: row.trace?.tracestate ?? null,
+      occurredAt: row.occurredAt.toISOString(),
+      topic: row.topic,
+    },
+  )
+}
+
+/** The payload as jsonb can hold it; otherwise its bytes in base64, as a JSON string. */
+function storablePayload(value: Buffer | null): { payload: string | null; encoding: 'json' | 'base64' } {
+  if (value === null) return { payload: null, encoding: 'json' }
+  try {
+    return { payload: payloadText(rawJson(value.toString('utf8'))), encoding: 'json' }
+  } catch {
+    return { payload: JSON.stringify(value.toString('base64')), encoding: 'base64' }
+  }
+}
+
+function headersOf(letter: SetAsideRecord, reason: string, encoding: string): Record<string, string> {
+  return {
+    ...(letter.eventId === null ? {} : { original_event_id: letter.eventId }),
+    original_topic: letter.topic,
+    original_partition: String(letter.where.partition),
+    original_offset: String(letter.record.offset),
+    dead_letter_reason: reason,
+    dead_letter_group: letter.holder,
+    ...(encoding === 'json' ? {} : { payload_encoding: encoding }),
+  }
+}
+
+function placeOf({ topic, where, record }: SetAsideRecord): string {
+  return `${topic}/${where.partition}/${record.offset}`
+}

@@ -1,0 +1,262 @@
+/**
+ * The SQL on `held_keys`: keys that wait after a refusal, in back-off or parked.
+ *
+ * The row is the key's lock. Who stores a follower, redrives or lets the key go
+ * holds it, so that a follower is either stored before the key is let go, and
+ * redriven, or arrives after that, and is processed as usual.
+ */
+import type { Knex } from 'knex'
+
+/** A key of one holder: what is held, parked and resumed as one. */
+export interface HeldKeyRef {
+  /** `relay`, or the consumer's name (its group id). */
+  readonly holder: string
+  readonly topic: string
+  readonly aggregateType: string
+  readonly aggregateId: string
+}
+
+/** What an operator can ask for a held key. */
+export type HeldKeyRequest = 'resume' | 'skip' | 'retry_now'
+
+/** A held key as it stands. */
+export interface HeldKeyState extends HeldKeyRef {
+  readonly state: 'backoff' | 'parked'
+  readonly attempts: number
+  /** Milliseconds until the next attempt, on the database's clock; 0 when due. */
+  readonly dueInMs: number
+  /** Why: an error's code or class. */
+  readonly reason: string
+  readonly request: HeldKeyRequest | null
+}
+
+/** Which transaction does the work: enough to end it from elsewhere, and to know that it has ended. */
+export interface BackendRef {
+  readonly pid: number
+  readonly xid: string
+}
+
+interface HeldKeyRow {
+  aggregate_type: string | null
+  aggregate_id: string
+  state: 'backoff' | 'parked'
+  attempts: number
+  due_in_ms: number
+  reason: string
+  request: HeldKeyRequest | null
+  pid: number
+  xid: string
+}
+
+/**
+ * Locks those of `keys` that `holder` holds in `topic`, and tells which transaction has them.
+ *
+ * Waits for a redrive of the key that is under way: after it the key is gone,
+ * or its row says what there is still to come. A key that another transaction
+ * begins to hold meanwhile is not seen; whoever processes its event then makes
+ * the dead letter a duplicate, which a redrive settles without effect. Served
+ * by the primary key; locked in its order.
+ */
+export async function lockHeldKeys(
+  trx: Knex.Transaction,
+  { holder, topic }: Pick<HeldKeyRef, 'holder' | 'topic'>,
+  keys: readonly Pick<HeldKeyRef, 'aggregateType' | 'aggregateId'>[],
+): Promise<{ readonly backend: BackendRef; readonly held: readonly HeldKeyState[] }> {
+  const { rows } = await trx.raw<{ rows: HeldKeyRow[] }>(
+    `with held as (
+       select aggregate_type, aggregate_id, state, attempts, next_attempt_at, reason, request
+         from held_keys
+        where holder = :holder
+          and topic = :topic
+          and (aggregate_type, aggregate_id) in (select * from unnest(:types::text[], :ids::text[]))
+        order by aggregate_type, aggregate_id
+          for update)
+     select pg_backend_pid() as pid,
+            pg_current_xact_id()::text as xid,
+            aggregate_type, aggregate_id, state, attempts, reason, request,
+            greatest(0, ceil(extract(epoch from next_attempt_at - clock_timestamp()) * 1000))::int as due_in_ms
+       from (values (1)) as always (one)
+       left join held on true`,
+    { holder, topic, types: keys.map((key) => key.aggregateType), ids: keys.map((key) => key.aggregateId) },
+  )
+  const [first] = rows
+  if (!first) throw new Error('A query without a condition gave no row')
+  const held = rows.flatMap((row) => (row.aggregate_type === null ? [] : [toState({ holder, topic }, row)]))
+  return { backend: { pid: first.pid, xid: first.xid }, held }
+}
+
+/**
+ * Counts one failed attempt on a key's first event, and lets the key rest for `retryInMs`.
+ *
+ * Answers a request that was there, since this attempt was what it asked for.
+ * Resolves to the attempts so far. A parked key stays parked.
+ */
+export async function countAttempt(
+  trx: Knex.Transaction,
+  key: HeldKeyRef,
+  failure: {
+    readonly eventId: string
+    readonly eventType: string
+    readonly reason: string
+    readonly retryInMs: number
+  },
+): Promise<number> {
+  const { rows } = await trx.raw<{ rows: { attempts: number }[] }>(
+    `insert into held_keys (holder, topic, aggregate_type, aggregate_id, state, attempts, next_attempt_at, reason, event_id, event_type)
+     values (:holder, :topic, :aggregateType, :aggregateId, 'backoff', 1,
+             clock_timestamp() + :retryInMs * interval '1 millisecond', :reason, :eventId, :eventType)
+         on conflict (holder, topic, aggregate_type, aggregate_id)
+         do update set attempts = held_keys.attempts + 1,
+                       next_attempt_at = excluded.next_attempt_at,
+                       reason = excluded.reason,
+                       event_id = excluded.event_id,
+                       event_type = excluded.event_type,
+                       request = null
+     returning attempts`,
+    { ...keyOf(key), ...failure },
+  )
+  return rows[0]?.attempts ?? 1
+}
+
+/** Turns a key in back-off into a parked one: it waits for an operator. */
+export async function parkKey(trx: Knex.Transaction, key: HeldKeyRef): Promise<void> {
+  await trx.raw(
+    `update held_keys
+        set state = 'parked'
+      where holder = :holder
+        and topic = :topic
+        and aggregate_type = :aggregateType
+        and aggregate_id = :aggregateId`,
+    keyOf(key),
+  )
+}
+
+/** Changes what is asked for a parked key whose row this transaction has locked. */
+export async function setRequest(
+  trx: Knex.Transaction,
+  key: HeldKeyRef,
+  request: HeldKeyRequest | null,
+): Promise<void> {
+  await trx.raw(
+    `update held_keys
+        set request = :request
+      where holder = :holder
+        and topic = :topic
+        and aggregate_type = :aggregateType
+        and aggregate_id = :aggregateId`,
+    { ...keyOf(key), request },
+  )
+}
+
+/** Lets keys of one topic go. The caller has locked them. */
+export async function releaseKeys(
+  trx: Knex.Transaction,
+  { holder, topic }: Pick<HeldKeyRef, 'holder' | 'topic'>,
+  keys: readonly Pick<HeldKeyRef, 'aggregateType' | 'aggregateId'>[],
+): Promise<void> {
+  await trx.raw(
+    `delete from held_keys
+      where holder = :holder
+        and topic = :topic
+        and (aggregate_type, aggregate_id) in (select * from unnest(:types::text[], :ids::text[]))`,
+    { holder, topic, types: keys.map((key) => key.aggregateType), ids: keys.map((key) => key.aggregateId) },
+  )
+}
+
+/**
+ * Milliseconds that a key in back-off still rests; 0 when it is due, parked or not held at all.
+ * A mere look, without a lock: the attempt itself looks again.
+ */
+export async function selectRest(db: Knex, key: HeldKeyRef): Promise<number> {
+  const { rows } = await db.raw<{ rows: { due_in_ms: number }[] }>(
+    `select greatest(0, ceil(extract(epoch from next_attempt_at - clock_timestamp()) * 1000))::int as due_in_ms
+       from held_keys
+      where holder = :holder
+        and topic = :topic
+        and aggregate_type = :aggregateType
+        and aggregate_id = :aggregateId
+        and state = 'backoff'`,
+    keyOf(key),
+  )
+  return rows[0]?.due_in_ms ?? 0
+}
+
+/** The parked keys of `holder` for which an operator has asked something, oldest first. */
+export async function selectRequested(db: Knex, holder: string, limit: number): Promise<readonly HeldKeyRef[]> {
+  const { rows } = await db.raw<{ rows: { topic: string; aggregate_type: string; aggregate_id: string }[] }>(
+    `select topic, aggregate_type, aggregate_id
+       from held_keys
+      where holder = :holder
+        and state = 'parked'
+        and request is not null
+      order by held_at
+      limit :limit`,
+    { holder, limit },
+  )
+  return rows.map((row) => ({
+    holder,
+    topic: row.topic,
+    aggregateType: row.aggregate_type,
+    aggregateId: row.aggregate_id,
+  }))
+}
+
+/** How many keys of `holder` are parked, counted up to `limit`. */
+export async function countParked(db: Knex, holder: string, limit: number): Promise<number> {
+  const { rows } = await db.raw<{ rows: { parked: number }[] }>(
+    `select count(*)::int as parked
+       from (select 1
+               from held_keys
+              where holder = :holder
+                and state = 'parked'
+              limit :limit) as some`,
+    { holder, limit },
+  )
+  return rows[0]?.parked ?? 0
+}
+
+/**
+ * Locks one requested key to carry the request out; `null` when another
+ * instance is at it or has done it. Skips a locked row: the one who has it
+ * will finish, and waiting would only idle.
+ */
+export async function lockRequested(
+  trx: Knex.Transaction,
+  key: HeldKeyRef,
+): Promise<{ readonly backend: BackendRef; readonly request: HeldKeyRequest } | null> {
+  const { rows } = await trx.raw<{ rows: { request: HeldKeyRequest; pid: number; xid: string }[] }>(
+    `select request,
+            pg_backend_pid() as pid,
+            pg_current_xact_id()::text as xid
+       from held_keys
+      where holder = :holder
+        and topic = :topic
+        and aggregate_type = :aggregateType
+        and aggregate_id = :aggregateId
+        and state = 'parked'
+        and request is not null
+        for update skip locked`,
+    keyOf(key),
+  )
+  const [row] = rows
+  return row ? { request: row.request, backend: { pid: row.pid, xid: row.xid } } : null
+}
+
+/** The key alone: callers hand over objects that know more, and a binding too many is an error in knex. */
+function keyOf({ holder, topic, aggregateType, aggregateId }: HeldKeyRef) {
+  return { holder, topic, aggregateType, aggregateId }
+}
+
+function toState({ holder, topic }: Pick<HeldKeyRef, 'holder' | 'topic'>, row: HeldKeyRow): HeldKeyState {
+  return {
+    holder,
+    topic,
+    aggregateType: row.aggregate_type ?? '',
+    aggregateId: row.aggregate_id,
+    state: row.state,
+    attempts: row.attempts,
+    dueInMs: row.due_in_ms,
+    reason: row.reason,
+    request: row.request,
+  }
+}

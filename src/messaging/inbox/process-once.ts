@@ -1,0 +1,35 @@
+/**
+ * The inbox: what a consumer has processed, so that a second copy has no second effect.
+ *
+ * Useful alone too, wherever events arrive by another way than `startConsumer`.
+ */
+import type { Knex } from 'knex'
+import { dedupeSpan } from '../telemetry/tracing.ts'
+import { markProcessed } from './queries.ts'
+
+/** What became of a delivery. */
+export type Delivery = 'processed' | 'duplicate'
+
+/**
+ * Runs `handle` the first time `consumer` meets this event, and never again.
+ *
+ * The mark and the handler's own writes share `trx`, so a crash undoes both and
+ * the redelivery starts afresh. Waits while another transaction has the same
+ * event in hand, and handles it only if that one rolls back. Effects outside
+ * the database are not covered. Rejects with what `handle` or Postgres rejects
+ * with; let the transaction roll back then.
+ */
+export async function processOnce<Event extends { readonly id: string }>(
+  trx: Knex.Transaction,
+  consumer: string,
+  event: Event,
+  handle: (trx: Knex.Transaction, event: Event) => Promise<void>,
+): Promise<Delivery> {
+  return await dedupeSpan(consumer, async (span) => {
+    const fresh = await markProcessed(trx, consumer, [event.id])
+    span.result(fresh.size === 1 ? 'new' : 'duplicate')
+    if (fresh.size === 0) return 'duplicate'
+    await handle(trx, event)
+    return 'processed'
+  })
+}
