@@ -22,29 +22,27 @@ export interface Ownership {
   readonly leases: readonly Lease[]
 }
 
-/** A slice of the backlog that a read leaves out. */
-export type Exclusion =
-  | { readonly kind: 'topic'; readonly aggregateTypes: readonly string[]; readonly topic: string }
-  | {
-      readonly kind: 'partition'
-      readonly aggregateTypes: readonly string[]
-      readonly topic: string
-      readonly partition: number
-      readonly partitionCount: number
-    }
+/** A part of the backlog that a read leaves out: all of a topic, or one partition of it. */
+export interface Exclusion {
+  readonly topic: string
+  /** The aggregate types that the topic rule sends to `topic`, as far as they are known. */
+  readonly aggregateTypes: readonly string[]
+  /** `null` leaves out the whole topic. */
+  readonly partition: { readonly number: number; readonly count: number } | null
+}
 
 export interface ReadRequest {
-  readonly lanes: readonly number[]
-  readonly perLane: number
-  /** Bytes of payload and headers after which a lane's read ends; at least one event is read. */
-  readonly maxBytes: number
+  /** Which lanes, and at most how many events of each. */
+  readonly lanes: readonly { readonly lane: number; readonly limit: number }[]
+  /** Bytes of payload after which a lane's read ends; at least one event of a lane is read. */
+  readonly maxBytesPerLane: number
   /** Events read before and not settled yet, by `seq`: left out. */
   readonly inHand: readonly bigint[]
   readonly exclusions: readonly Exclusion[]
 }
 
 /** A key: what is held, parked and resumed as one. */
-export interface HeldKeyRef {
+export interface KeyRef {
   readonly lane: number
   readonly topic: string
   readonly aggregateType: string
@@ -52,12 +50,25 @@ export interface HeldKeyRef {
 }
 
 /** A key whose first event was refused. Its later events wait with it. */
-export interface HeldKey extends HeldKeyRef {
+export interface HeldKey extends KeyRef {
   readonly state: 'backoff' | 'parked'
   readonly attempts: number
   /** Milliseconds until the next attempt, on the database's clock at the time of reading; 0 when due. */
   readonly dueInMs: number
   readonly reason: string
+  /** What an operator asked for; `null` when nothing. */
+  readonly request: 'resume' | 'skip' | 'retry_now' | null
+}
+
+/** Why a key is held and what happens next. */
+export interface HoldRequest {
+  /** Attempts spent on the key's first event so far, this one included. */
+  readonly attempts: number
+  readonly reason: string
+  /** Milliseconds until the next attempt. */
+  readonly retryInMs: number
+  /** Park the key: it waits for an operator. */
+  readonly park: boolean
 }
 
 /** What a fenced write did. */
@@ -72,34 +83,44 @@ export interface Settlement {
 export interface RelaySource {
   /** The oldest pending events of each lane, in append order within a lane, none that is held. */
   read(request: ReadRequest): Promise<readonly OutboxEvent[]>
-  /** Settles published events. */
+  /** Settles published events, held ones too. */
   settle(ownership: Ownership, events: readonly OutboxEvent[]): Promise<Settlement>
-  /** Sets a key aside after its first event was refused, or counts one more attempt; its pending events become held. */
-  hold(ownership: Ownership, key: HeldKeyRef, failure: HoldRequest): Promise<Settlement>
-  /** The keys held in these lanes. */
+
+  /**
+   * Sets a key aside after its first event was refused, or counts one more
+   * attempt, and answers a request if there was one. The key's pending events
+   * become held.
+   */
+  hold(ownership: Ownership, key: KeyRef, request: HoldRequest): Promise<Settlement>
+  /** Makes the key's events that have arrived since held as well; changes nothing when the key is held no longer. */
+  holdFollowers(ownership: Ownership, key: KeyRef): Promise<Settlement>
+  /** The relay's held keys in these lanes. */
   heldKeys(lanes: readonly number[]): Promise<readonly HeldKey[]>
-  /** A held key's events in append order, at most `limit`, including those that arrived since. */
-  readHeld(ownership: Ownership, key: HeldKeyRef, limit: number): Promise<readonly OutboxEvent[]>
+  /** A held key's events in append order, at most `limit`. */
+  readHeld(key: KeyRef, limit: number): Promise<readonly OutboxEvent[]>
   /** Lets a key go once no held event of it is left; resolves to whether it did. */
-  releaseKey(ownership: Ownership, key: HeldKeyRef): Promise<boolean>
-  /** Counts one attempt on an event before it is sent, for lanes whose owners keep dying. Resolves to the count. */
+  releaseKey(ownership: Ownership, key: KeyRef): Promise<boolean>
+
+  /** Counts one attempt on an event before it is sent, for lanes whose owners keep dying. Resolves to the count; 0 when fenced. */
   recordAttempt(ownership: Ownership, event: OutboxEvent): Promise<number>
+  /** Resets a lane's crash count. */
+  clearCrashes(ownership: Ownership): Promise<Settlement>
+  /** Gives lanes back. */
+  release(ownership: Ownership): Promise<Settlement>
 }
 
-/** Why and for how long a key is held. */
-export interface HoldRequest {
-  readonly reason: string
-  /** Milliseconds until the next attempt. */
-  readonly retryInMs: number
-  /** Park instead of trying again. */
-  readonly park: boolean
+/** A lane as its owner gets it. */
+export interface LaneGrant extends Lease {
+  /** How often an owner vanished without releasing the lane since it was last clean. */
+  readonly crashes: number
+  /** Every event that was pending at the takeover has a `seq` up to this one. */
+  readonly horizon: bigint
 }
 
-/** One lane as the directory sees it. */
+/** A lane as the directory shows it. */
 export interface LaneState extends Lease {
   /** Whose lane it is; `null` when free. */
   readonly owner: string | null
-  /** How often an owner vanished without releasing it, since it was last clean. */
   readonly crashes: number
 }
 
@@ -108,36 +129,34 @@ export interface DirectoryView {
   readonly lanes: readonly LaneState[]
   /** Workers alive on the database's clock, the renewed ones included. */
   readonly liveOwners: readonly string[]
-  /** Lanes with pending events, among those asked for. */
-  readonly pendingLanes: readonly number[]
+  /** Lanes in which an operator has asked something of a held key. */
+  readonly requestedLanes: readonly number[]
 }
 
 /** Who owns which lane. Used by the relay's main thread, for all of its workers in one statement. */
 export interface LaneDirectory {
   /** Extends the life of `owners` by `leaseMs` and shows all lanes and live workers. */
-  renew(owners: readonly string[], leaseMs: number): Promise<Omit<DirectoryView, 'pendingLanes'>>
+  renew(owners: readonly string[], leaseMs: number): Promise<DirectoryView>
   /** Which of `lanes` have pending events. */
   pendingLanes(lanes: readonly number[]): Promise<readonly number[]>
-  /** Takes lanes that are free or whose owner has expired; resolves to those got, with their new tokens. */
-  claim(owner: string, lanes: readonly number[]): Promise<readonly LaneState[]>
-  /** Gives lanes back, fenced. */
-  release(ownership: Ownership): Promise<void>
-  /** Removes a worker that has stopped, after its lanes were released. */
+  /** Takes those of `lanes` that are free or whose owner has expired. */
+  claim(owner: string, lanes: readonly number[]): Promise<readonly LaneGrant[]>
+  /** Forgets a worker that has ended: what it still owned can be claimed at once. */
   retire(owner: string): Promise<void>
-  /** Resets a lane's crash count, fenced. */
-  clearCrashes(ownership: Ownership): Promise<void>
 }
 
 /** The partition counts that all relays use alike. */
 export interface TopicRegistry {
-  /** The recorded count; records `partitionCount` if there is none yet and it is given. */
-  partitionCount(topic: string): Promise<number | null>
+  /** The recorded partition count; `null` when there is none. */
+  recorded(topic: string): Promise<number | null>
+  /** Records a count unless there is one already; resolves to the one that counts. */
   record(topic: string, partitionCount: number): Promise<number>
 }
 
-/** Why a topic or a partition of it rests, for readiness. */
-export interface PausedDestination extends Partial<Pick<TopicPartition, 'partition'>> {
+/** A destination that rests, for readiness. `partition` is `null` when all of the topic does. */
+export interface PausedDestination {
   readonly topic: string
+  readonly partition: TopicPartition['partition'] | null
   readonly kind: 'outage' | 'destination'
   readonly reason: string
 }

@@ -9,6 +9,8 @@ export interface PostgresConnection {
   query(text: string, values?: readonly unknown[]): Promise<{ rows: Record<string, unknown>[] }>
   /** `I` when idle, `T` in a transaction, `E` in a failed one; `null` before the first answer. */
   getTransactionStatus(): string | null
+  /** Calls `listener` for each NOTIFY that arrives. */
+  on(event: 'notification', listener: (notification: { readonly payload?: string }) => void): void
   /** Knex's pool destroys a connection that has this set, instead of lending it again. */
   __knex__disposed?: unknown
 }

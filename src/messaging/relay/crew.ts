@@ -1,0 +1,174 @@
+/**
+ * A relay's workers: started, listened to, and started again when they die.
+ *
+ * Each start gives a worker a new uuid, so that whatever an earlier one still
+ * has under way is fenced.
+ */
+import { randomUUID } from 'node:crypto'
+import { type Backoff, backoffMs } from '../lifecycle/backoff.ts'
+import type { Clock } from '../lifecycle/clock.ts'
+import type { Logger } from '../lifecycle/logger.ts'
+import type { LaneGrant } from '../source.ts'
+import { ATTR_OUTBOX, outboxName } from '../telemetry/attributes.ts'
+import { getInstruments } from '../telemetry/metrics.ts'
+import type { FromWorker, WorkerReport } from './protocol.ts'
+import type { WorkerHandle } from './spawn.ts'
+
+const restartBackoff: Backoff = { firstMs: 500, maxMs: 30_000 }
+
+/** A worker that lived this long starts its back-off anew when it dies. */
+const LONG_LIFE_MS = 60_000
+
+/** Renewals without a sign of life after which a worker's leases are left to expire. */
+const SILENT_TICKS = 3
+
+/** Renewals without a sign of life after which a worker is ended and replaced. */
+const WEDGED_TICKS = 30
+
+/** One worker, alive. */
+export interface CrewMember {
+  readonly index: number
+  readonly owner: string
+  readonly handle: WorkerHandle
+  phase: 'starting' | 'ready' | 'drained'
+  /** What it owns, by lane. */
+  readonly grants: Map<number, LaneGrant>
+  /** What it last said of itself. */
+  report: WorkerReport | null
+  /** Renewals since it was last heard. */
+  silentTicks: number
+}
+
+export interface CrewOptions {
+  readonly count: number
+  readonly spawn: (index: number) => WorkerHandle
+  readonly clock: Clock
+  readonly logger: Logger
+  /** Aborts when dead workers are to stay dead. */
+  readonly draining: AbortSignal
+  /** A worker has become ready, died, or given lanes back. */
+  readonly onChange: () => void
+  /** A worker has ended, and what it owned is free. */
+  readonly onEnded: (owner: string) => Promise<void>
+}
+
+export class Crew {
+  readonly #options: CrewOptions
+  readonly #members = new Map<number, CrewMember>()
+  readonly #lives: Promise<void>[]
+  /** Why the last worker died; `null` when none did lately. */
+  readonly #deaths = new Map<number, string>()
+
+  constructor(options: CrewOptions) {
+    this.#options = options
+    this.#lives = Array.from({ length: options.count }, (_, index) => this.#live(index))
+  }
+
+  /** The workers that are alive. */
+  get members(): readonly CrewMember[] {
+    return [...this.#members.values()]
+  }
+
+  /** Those whose leases are to be renewed. */
+  get working(): readonly CrewMember[] {
+    return this.members.filter(({ phase, silentTicks }) => phase === 'ready' && silentTicks < SILENT_TICKS)
+  }
+
+  /** Counts a renewal; ends workers that have been silent for too many. */
+  tick(): void {
+    for (const member of this.#members.values()) {
+      member.silentTicks += 1
+      if (member.silentTicks !== WEDGED_TICKS) continue
+      this.#options.logger.error({ worker: member.index }, 'relay worker is wedged; it is replaced')
+      getInstruments().threadTerminations.add(1, { [ATTR_OUTBOX]: outboxName() })
+      void member.handle.terminate()
+    }
+  }
+
+  /** What is wrong with the workers themselves, a sentence each. */
+  problems(): readonly string[] {
+    return Array.from({ length: this.#options.count }, (_, index) => {
+      const member = this.#members.get(index)
+      if (member === undefined)
+        return `Relay worker ${index} is down and will be restarted (${this.#deaths.get(index) ?? 'starting'})`
+      if (member.phase === 'starting') return `Relay worker ${index} is starting`
+      if (member.silentTicks >= SILENT_TICKS) return `Relay worker ${index} does not answer`
+      return null
+    }).filter((problem) => problem !== null)
+  }
+
+  /** Drains every worker; past `cancelled` what is in hand is given up. Resolves once all have ended. */
+  async drain(cancelled: AbortSignal): Promise<void> {
+    const giveUp = () => {
+      for (const { handle } of this.#members.values()) handle.line.post({ kind: 'cancel' })
+    }
+    for (const { handle } of this.#members.values()) handle.line.post({ kind: 'drain' })
+    if (cancelled.aborted) giveUp()
+    cancelled.addEventListener('abort', giveUp, { once: true })
+    await Promise.all(this.#lives)
+    cancelled.removeEventListener('abort', giveUp)
+  }
+
+  /** Ends what is still alive, whatever it does. */
+  async terminate(): Promise<void> {
+    await Promise.all(this.members.map(({ handle }) => handle.terminate()))
+  }
+
+  /** One place in the crew, for as long as the relay runs: one worker after another. */
+  async #live(index: number): Promise<void> {
+    const { clock, draining, logger, onEnded, onChange } = this.#options
+    for (let deaths = 1; !draining.aborted; deaths += 1) {
+      const started = clock.now()
+      const member = this.#start(index)
+      const error = await member.handle.ended
+      this.#members.delete(index)
+      await onEnded(member.owner)
+      onChange()
+      if (draining.aborted) return
+      const reason = error === null ? 'it ended by itself' : error.name
+      this.#deaths.set(index, reason)
+      logger.error({ worker: index, err: error }, 'relay worker died; it is restarted')
+      getInstruments().threadRestarts.add(1, { [ATTR_OUTBOX]: outboxName() })
+      if (clock.now() - started > LONG_LIFE_MS) deaths = 1
+      await clock.pause(backoffMs(restartBackoff, deaths, clock.random()), draining)
+    }
+  }
+
+  #start(index: number): CrewMember {
+    const member: CrewMember = {
+      index,
+      owner: randomUUID(),
+      handle: this.#options.spawn(index),
+      phase: 'starting',
+      grants: new Map(),
+      report: null,
+      silentTicks: 0,
+    }
+    this.#members.set(index, member)
+    member.handle.line.listen((message) => {
+      this.#hear(member, message)
+    })
+    if (this.#options.draining.aborted) member.handle.line.post({ kind: 'drain' })
+    return member
+  }
+
+  #hear(member: CrewMember, message: FromWorker): void {
+    member.silentTicks = 0
+    switch (message.kind) {
+      case 'ready':
+        member.phase = 'ready'
+        this.#options.onChange()
+        return
+      case 'heartbeat':
+        member.report = message.report
+        return
+      case 'gone':
+        for (const lane of message.lanes) member.grants.delete(lane)
+        this.#options.onChange()
+        return
+      case 'drained':
+        member.phase = 'drained'
+        return
+    }
+  }
+}

@@ -1,0 +1,106 @@
+/** The relay's SQL on `held_keys`. The row is the key's lock. */
+import type { Knex } from 'knex'
+import type { HeldKey, HoldRequest, KeyRef } from '../source.ts'
+
+interface HeldKeyRow {
+  lane: number
+  topic: string
+  aggregate_type: string
+  aggregate_id: string
+  state: 'backoff' | 'parked'
+  attempts: number
+  due_in_ms: number
+  reason: string
+  request: HeldKey['request']
+}
+
+/** Writes down that a key is held or parked, and answers what was asked of it. */
+export async function upsertHeldKey(trx: Knex.Transaction, key: KeyRef, request: HoldRequest): Promise<void> {
+  await trx.raw(
+    `insert into held_keys (holder, topic, aggregate_type, aggregate_id, lane, state, attempts, next_attempt_at, reason)
+     values ('relay', :topic, :aggregateType, :aggregateId, :lane, :state, :attempts,
+             clock_timestamp() + :retryInMs * interval '1 millisecond', :reason)
+         on conflict (holder, topic, aggregate_type, aggregate_id)
+         do update set state = excluded.state,
+                       attempts = excluded.attempts,
+                       next_attempt_at = excluded.next_attempt_at,
+                       reason = excluded.reason,
+                       request = null`,
+    {
+      ...toColumns(key),
+      lane: key.lane,
+      state: request.park ? 'parked' : 'backoff',
+      attempts: request.attempts,
+      retryInMs: request.retryInMs,
+      reason: request.reason,
+    },
+  )
+}
+
+/** Locks a held key's row; resolves to whether the key is still held. */
+export async function lockHeldKey(trx: Knex.Transaction, key: KeyRef): Promise<boolean> {
+  const { rows } = await trx.raw<{ rows: unknown[] }>(
+    `select 1
+       from held_keys
+      where holder = 'relay'
+        and topic = :topic
+        and aggregate_type = :aggregateType
+        and aggregate_id = :aggregateId
+        for update`,
+    toColumns(key),
+  )
+  return rows.length === 1
+}
+
+/** The relay's held keys in `lanes`. */
+export async function selectHeldKeys(db: Knex, lanes: readonly number[]): Promise<readonly HeldKey[]> {
+  const { rows } = await db.raw<{ rows: HeldKeyRow[] }>(
+    `select lane, topic, aggregate_type, aggregate_id, state, attempts, reason, request,
+            greatest(0, ceil(extract(epoch from next_attempt_at - clock_timestamp()) * 1000))::integer as due_in_ms
+       from held_keys
+      where holder = 'relay'
+        and lane = any(cast(:lanes as smallint[]))
+      order by held_at`,
+    { lanes },
+  )
+  return rows.map((row) => ({
+    lane: row.lane,
+    topic: row.topic,
+    aggregateType: row.aggregate_type,
+    aggregateId: row.aggregate_id,
+    state: row.state,
+    attempts: row.attempts,
+    dueInMs: row.due_in_ms,
+    reason: row.reason,
+    request: row.request,
+  }))
+}
+
+/**
+ * Lets a key go if no event of it is held any more. The caller has locked the
+ * key's row and the lane's lease, so none becomes held meanwhile.
+ */
+export async function deleteIfEmpty(trx: Knex.Transaction, key: KeyRef, ruleTopic: string): Promise<boolean> {
+  const { rowCount } = await trx.raw<{ rowCount: number }>(
+    `delete from held_keys
+      where holder = 'relay'
+        and topic = :topic
+        and aggregate_type = :aggregateType
+        and aggregate_id = :aggregateId
+        and not exists (
+            select 1
+              from outbox
+             where outbox.held
+               and outbox.lane = :lane
+               and outbox.aggregate_type = :aggregateType
+               and outbox.aggregate_id = :aggregateId
+               and coalesce(outbox.topic, :ruleTopic) = :topic)`,
+    { ...toColumns(key), lane: key.lane, ruleTopic },
+  )
+  return rowCount === 1
+}
+
+/** The key alone: callers hand over objects that know more, and a binding too many is an error in knex. */
+function toColumns({ topic, aggregateType, aggregateId }: KeyRef) {
+  return { topic, aggregateType, aggregateId }
+}

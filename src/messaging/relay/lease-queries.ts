@@ -1,0 +1,132 @@
+/** The SQL on `lane_leases` and `relay_workers`. All times are the database's. */
+import type { Knex } from 'knex'
+import type { DirectoryView, LaneGrant, Ownership, Settlement } from '../source.ts'
+import { toLeaseColumns, toSettlement } from './outbox-queries.ts'
+
+/**
+ * Extends the life of `owners` and shows every lane, every live worker, and the
+ * lanes in which something is asked of a held key: one statement a second for a
+ * whole relay process.
+ *
+ * It writes to `relay_workers` alone, so it never waits for the share locks
+ * that fenced writes hold on `lane_leases`. Workers dead for an hour are
+ * forgotten on the way.
+ */
+export async function renewWorkers(db: Knex, owners: readonly string[], leaseMs: number): Promise<DirectoryView> {
+  const { rows } = await db.raw<{
+    rows: { lanes: [number, string | null, string, number][]; live: string[]; requested: number[] }[]
+  }>(
+    `with renewed as (
+       insert into relay_workers (owner, expires_at)
+       select owner, clock_timestamp() + :leaseMs * interval '1 millisecond'
+         from unnest(cast(:owners as uuid[])) as ours (owner)
+           on conflict (owner)
+           do update set expires_at = excluded.expires_at),
+     forgotten as (
+       delete from relay_workers
+        where expires_at < clock_timestamp() - interval '1 hour'
+          and owner <> all(cast(:owners as uuid[])))
+     select (select json_agg(json_build_array(lane, owner, token::text, crashes) order by lane) from lane_leases) as lanes,
+            (select coalesce(array_agg(owner::text), '{}') from relay_workers where expires_at > clock_timestamp()) as live,
+            (select coalesce(array_agg(distinct lane), '{}') from held_keys where holder = 'relay' and request is not null) as requested`,
+    { owners, leaseMs },
+  )
+  const [view] = rows
+  return {
+    lanes: (view?.lanes ?? []).map(([lane, owner, token, crashes]) => ({ lane, owner, token: BigInt(token), crashes })),
+    liveOwners: [...new Set([...(view?.live ?? []), ...owners])],
+    requestedLanes: view?.requested ?? [],
+  }
+}
+
+/**
+ * Takes those of `lanes` that are free or whose owner has expired.
+ *
+ * One statement re-checks the old owner under the row's lock, so of two relays
+ * that want a lane one gets it. A lane on which a fenced write is under way is
+ * skipped: it is had a moment later. The horizon is read after the takeover is
+ * decided: whatever was pending then has a lower `seq`.
+ */
+export async function claimLanes(db: Knex, owner: string, lanes: readonly number[]): Promise<readonly LaneGrant[]> {
+  const { rows } = await db.raw<{ rows: { lane: number; token: string; crashes: number; horizon: string }[] }>(
+    `with wanted as (
+       select lane_leases.lane, lane_leases.owner is not null as is_taken_over
+         from lane_leases
+        where lane_leases.lane = any(cast(:lanes as smallint[]))
+          and not exists (
+              select 1
+                from relay_workers
+               where relay_workers.owner = lane_leases.owner
+                 and relay_workers.expires_at > clock_timestamp())
+        order by lane_leases.lane
+          for update of lane_leases skip locked)
+     update lane_leases
+        set owner = :owner,
+            token = lane_leases.token + 1,
+            crashes = lane_leases.crashes + wanted.is_taken_over::integer
+       from wanted
+      where lane_leases.lane = wanted.lane
+     returning lane_leases.lane, lane_leases.token, lane_leases.crashes, (select last_value from outbox_seq_seq) as horizon`,
+    { owner, lanes },
+  )
+  return rows.map(({ lane, token, crashes, horizon }) => ({
+    lane,
+    token: BigInt(token),
+    crashes,
+    horizon: BigInt(horizon),
+  }))
+}
+
+/** Gives lanes back: free for anyone, and not counted as a crash. Changes nothing of lanes that are lost. */
+export async function releaseLanes(db: Knex, ownership: Ownership): Promise<Settlement> {
+  const { rows } = await db.raw<{ rows: { lane: number }[] }>(
+    `update lane_leases
+        set owner = null
+       from unnest(cast(:lanes as smallint[]), cast(:tokens as bigint[])) as claimed (lane, token)
+      where lane_leases.lane = claimed.lane
+        and lane_leases.token = claimed.token
+        and lane_leases.owner = :owner
+     returning lane_leases.lane`,
+    toLeaseColumns(ownership),
+  )
+  return toSettlement(ownership, { changed: rows.length, lanes: rows.map(({ lane }) => lane) })
+}
+
+/** Resets the crash count of lanes that are still ours. */
+export async function resetCrashes(db: Knex, ownership: Ownership): Promise<Settlement> {
+  const { rows } = await db.raw<{ rows: { lane: number }[] }>(
+    `update lane_leases
+        set crashes = 0
+       from unnest(cast(:lanes as smallint[]), cast(:tokens as bigint[])) as claimed (lane, token)
+      where lane_leases.lane = claimed.lane
+        and lane_leases.token = claimed.token
+        and lane_leases.owner = :owner
+     returning lane_leases.lane`,
+    toLeaseColumns(ownership),
+  )
+  return toSettlement(ownership, { changed: rows.length, lanes: rows.map(({ lane }) => lane) })
+}
+
+/** Forgets a worker: what it still owns can be claimed at once. */
+export async function deleteWorker(db: Knex, owner: string): Promise<void> {
+  await db('relay_workers').where({ owner }).delete()
+}
+
+/**
+ * Locks one lane's lease for the rest of the transaction, if it is still ours.
+ * For share: fenced writes do not wait for each other, and a takeover waits for
+ * them.
+ */
+export async function lockLease(trx: Knex.Transaction, ownership: Ownership): Promise<boolean> {
+  const { rows } = await trx.raw<{ rows: unknown[] }>(
+    `select lane_leases.lane
+       from lane_leases
+       join unnest(cast(:lanes as smallint[]), cast(:tokens as bigint[])) as claimed (lane, token)
+         on claimed.lane = lane_leases.lane
+        and claimed.token = lane_leases.token
+      where lane_leases.owner = :owner
+        for share of lane_leases`,
+    toLeaseColumns(ownership),
+  )
+  return rows.length === 1
+}

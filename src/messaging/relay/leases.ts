@@ -1,0 +1,121 @@
+/**
+ * The lanes of one relay process: renewed, balanced and handed to its workers,
+ * for all of them in one statement a second.
+ */
+import type { Logger } from '../lifecycle/logger.ts'
+import type { DirectoryView, LaneDirectory, LaneGrant } from '../source.ts'
+import { balance } from './balance.ts'
+import type { Crew, CrewMember } from './crew.ts'
+
+/** Stands for the horizon of a takeover whose answer was lost: nothing is known to be newer. */
+const UNKNOWN_HORIZON = 2n ** 63n - 1n
+
+export interface LeasesOptions {
+  readonly directory: LaneDirectory
+  readonly crew: Crew
+  readonly leaseMs: number
+  readonly logger: Logger
+}
+
+export class Leases {
+  readonly #options: LeasesOptions
+  /** Whether other relay processes were alive at the last renewal. */
+  hasPeers = false
+  #ticks = 0
+
+  constructor(options: LeasesOptions) {
+    this.#options = options
+  }
+
+  /**
+   * Renews, hands out, balances, and wakes the workers whose lanes have pending
+   * events. Looks for those at each second tick while wake-ups arrive by
+   * themselves, at every tick otherwise: an idle relay process asks the
+   * database less than twice a second. Rejects when it does not answer.
+   */
+  async tick({ wakesArrive }: { wakesArrive: boolean }): Promise<void> {
+    const { directory, crew, leaseMs } = this.#options
+    crew.tick()
+    const working = crew.working
+    if (working.length === 0) return
+    const view = await directory.renew(
+      working.map(({ owner }) => owner),
+      leaseMs,
+    )
+    this.hasPeers = view.liveOwners.length > working.length
+    for (const member of working) this.#reconcile(member, view)
+    await this.#balance(working, view)
+    this.#ticks += 1
+    if (!wakesArrive || this.#ticks % 2 === 1) await this.#wakePending(working)
+    for (const member of working) {
+      const lanes = view.requestedLanes.filter((lane) => member.grants.has(lane))
+      if (lanes.length > 0) member.handle.line.post({ kind: 'requests', lanes })
+    }
+  }
+
+  /** Renews and nothing more: while the workers drain, nothing is handed out. */
+  async renewOnly(): Promise<void> {
+    const { directory, crew, leaseMs } = this.#options
+    const owners = crew.working.map(({ owner }) => owner)
+    if (owners.length > 0) await directory.renew(owners, leaseMs)
+  }
+
+  /** Wakes the workers that own `lanes`. */
+  wake(lanes: readonly number[]): void {
+    for (const member of this.#options.crew.members) {
+      const ours = lanes.filter((lane) => member.grants.has(lane))
+      if (ours.length > 0) member.handle.line.post({ kind: 'wake', lanes: ours })
+    }
+  }
+
+  /** Holds what a worker is thought to own against what the database says. */
+  #reconcile(member: CrewMember, { lanes }: DirectoryView): void {
+    const actual = lanes.filter(({ owner }) => owner === member.owner)
+    const isSame =
+      actual.length === member.grants.size &&
+      actual.every(({ lane, token }) => member.grants.get(lane)?.token === token)
+    if (isSame) return
+    const grants = actual.map(({ lane, token, crashes }): LaneGrant => {
+      const known = member.grants.get(lane)
+      return known?.token === token ? known : { lane, token, crashes, horizon: UNKNOWN_HORIZON }
+    })
+    member.grants.clear()
+    for (const grant of grants) member.grants.set(grant.lane, grant)
+    this.#handOut(member)
+  }
+
+  async #balance(working: readonly CrewMember[], view: DirectoryView): Promise<void> {
+    const { directory, logger } = this.#options
+    // Nothing moves during an outage: what is in hand could not be settled first.
+    const isOutage = working.some(
+      ({ report }) => report?.brokerProblem !== null || report.paused.some(({ kind }) => kind === 'outage'),
+    )
+    const plans = balance(
+      view.lanes,
+      view.liveOwners,
+      working.map(({ owner }) => owner),
+    )
+    for (const plan of plans) {
+      const member = working.find(({ owner }) => owner === plan.owner)
+      if (member === undefined) continue
+      if (plan.claim.length > 0) {
+        const grants = await directory.claim(member.owner, plan.claim)
+        for (const grant of grants) member.grants.set(grant.lane, grant)
+        if (grants.length > 0) this.#handOut(member)
+        const crashed = grants.filter(({ crashes }) => crashes > 0).map(({ lane }) => lane)
+        if (crashed.length > 0)
+          logger.warn({ worker: member.index, lanes: crashed }, 'lanes taken over from a worker that vanished')
+      }
+      if (plan.yield.length > 0 && !isOutage) member.handle.line.post({ kind: 'yield', lanes: plan.yield })
+    }
+  }
+
+  async #wakePending(working: readonly CrewMember[]): Promise<void> {
+    const lanes = working.flatMap(({ grants }) => [...grants.keys()])
+    if (lanes.length > 0) this.wake(await this.#options.directory.pendingLanes(lanes))
+  }
+
+  #handOut({ handle, owner, grants }: CrewMember): void {
+    handle.line.post({ kind: 'lanes', owner, grants: [...grants.values()] })
+  }
+}

@@ -1,0 +1,171 @@
+/**
+ * The events on their way to one topic-partition: in order, one batch in flight.
+ *
+ * That, and a destination's failure taking everything out of the queue, is what
+ * keeps a key's events in order: event n+1 travels behind n in the same batch,
+ * or after n is acknowledged.
+ */
+import type { OutboxEvent } from '../envelope.ts'
+import { PublishError } from '../errors.ts'
+import { ATTR_DESTINATION, ATTR_OUTBOX, outboxName } from '../telemetry/attributes.ts'
+import { getInstruments } from '../telemetry/metrics.ts'
+import { startSend } from '../telemetry/tracing.ts'
+import type { Publisher, TopicPartition } from '../transport.ts'
+import type { HandEvent } from './hand.ts'
+import { toRecord } from './record.ts'
+
+export interface PartitionQueueOptions {
+  readonly publisher: Publisher
+  /** Events of one record batch at most. */
+  readonly batchSize: number
+  /** Bytes of one record batch at most. */
+  readonly maxBatchBytes: number
+  /** Gives up waiting for answers. */
+  readonly cancelled: AbortSignal
+  /** Whether an event is still to be sent: in hand, and its key not held. One that is not wanted is forgotten. */
+  readonly wanted: (taken: HandEvent) => boolean
+  readonly onPublished: (events: readonly HandEvent[], where: TopicPartition) => void
+  /** The broker refused this very event. */
+  readonly onRefused: (taken: HandEvent, error: PublishError) => void
+  /** The destination failed: none of `events` was settled, and the queue is empty. */
+  readonly onFailed: (events: readonly HandEvent[], error: PublishError) => void
+}
+
+/** A destination's failure, and what of the batch it left unsettled. */
+interface Failure {
+  readonly error: PublishError
+  readonly unsettled: readonly HandEvent[]
+}
+
+export class PartitionQueue {
+  /** Where the events go. */
+  readonly where: TopicPartition
+  readonly #options: PartitionQueueOptions
+  #waiting: HandEvent[] = []
+  #sending: Promise<void> | null = null
+  /** Failed sends in a row; an attempt's number is one more. */
+  #failures = 0
+
+  constructor(where: TopicPartition, options: PartitionQueueOptions) {
+    this.where = where
+    this.#options = options
+  }
+
+  push(taken: HandEvent): void {
+    this.#waiting.push(taken)
+  }
+
+  /** Starts sending unless a batch is in flight already. */
+  start(): void {
+    if (this.#sending !== null || this.#waiting.length === 0) return
+    this.#sending = this.#drain().finally(() => {
+      this.#sending = null
+    })
+  }
+
+  /**
+   * Sends `events` by themselves, between two batches: the way of a held key's
+   * events, which were not read as pending. Resolves to the failure, if any.
+   */
+  async sendApart(events: readonly OutboxEvent[]): Promise<PublishError | null> {
+    await this.idle()
+    const result = this.#send(events)
+    this.#sending = result.then(() => {
+      this.#sending = null
+      this.start()
+    })
+    return await result
+  }
+
+  /** Empties the queue of what is not in flight; returns it. */
+  clear(): readonly HandEvent[] {
+    return this.#waiting.splice(0)
+  }
+
+  /** Resolves once nothing is in flight. */
+  async idle(): Promise<void> {
+    while (this.#sending !== null) await this.#sending
+  }
+
+  async #drain(): Promise<void> {
+    while (this.#waiting.length > 0 && !this.#options.cancelled.aborted) {
+      const failure = await this.#settle(this.#nextBatch())
+      if (failure !== null) this.#options.onFailed([...failure.unsettled, ...this.clear()], failure.error)
+    }
+  }
+
+  #nextBatch(): HandEvent[] {
+    const { batchSize, maxBatchBytes, wanted } = this.#options
+    let bytes = 0
+    let end = 0
+    for (const taken of this.#waiting) {
+      bytes += taken.bytes
+      if (end > 0 && (bytes > maxBatchBytes || end >= batchSize)) break
+      end += 1
+    }
+    return this.#waiting.splice(0, end).filter(wanted)
+  }
+
+  /**
+   * Sends a batch and deals with the answer. A batch that the broker refuses as
+   * invalid is halved until the culprit is alone; by then the events behind it
+   * of the same key are not wanted any more, and stay out of the second half.
+   */
+  async #settle(batch: readonly HandEvent[]): Promise<Failure | null> {
+    const { wanted, onPublished, onRefused } = this.#options
+    const [first] = batch
+    if (first === undefined) return null
+    const error = await this.#send(batch.map(({ event }) => event))
+    if (error === null) {
+      onPublished(batch, this.where)
+      return null
+    }
+    if (error.kind !== 'record' || error.outcome !== 'refused') return { error, unsettled: batch }
+    if (batch.length === 1) {
+      onRefused(first, error)
+      return null
+    }
+    const middle = Math.ceil(batch.length / 2)
+    const rest = batch.slice(middle)
+    const failure = await this.#settle(batch.slice(0, middle))
+    if (failure !== null) return { error: failure.error, unsettled: [...failure.unsettled, ...rest] }
+    return await this.#settle(rest.filter(wanted))
+  }
+
+  async #send(events: readonly OutboxEvent[]): Promise<PublishError | null> {
+    const { publisher, cancelled } = this.#options
+    const { topic, partition } = this.where
+    const attempt = this.#failures + 1
+    const spans = events.map((event) => startSend(event, { topic, partition, attempt }))
+    const records = events.map((event, index) => toRecord(event, topic, spans[index]?.trace ?? null))
+    const failure = await publisher.publish({ topic, partition, records }, { signal: cancelled }).then(
+      () => null,
+      (error: unknown) => asPublishError(error, this.where),
+    )
+    this.#failures = failure === null ? 0 : this.#failures + 1
+    for (const span of spans) span.end(failure ?? undefined)
+    measure(events, this.where, failure)
+    return failure
+  }
+}
+
+function measure(events: readonly OutboxEvent[], { topic }: TopicPartition, failure: PublishError | null): void {
+  const instruments = getInstruments()
+  const attributes = { [ATTR_OUTBOX]: outboxName(), [ATTR_DESTINATION]: topic }
+  instruments.batchSize.record(events.length, { [ATTR_OUTBOX]: outboxName() })
+  if (failure !== null) return
+  const now = Date.now()
+  for (const event of events) instruments.publishDelay.record(ageSeconds(event, now), attributes)
+}
+
+/** Clocks of two machines differ; a negative age is none. */
+function ageSeconds(event: OutboxEvent, now: number): number {
+  return Math.max(0, (now - event.createdAt.getTime()) / 1000)
+}
+
+/** Whatever a driver throws that it should not: nothing is known of the batch, so it is an outage of unknown outcome. */
+function asPublishError(error: unknown, where: TopicPartition): PublishError {
+  if (error instanceof PublishError) return error
+  const reason = error instanceof Error ? error.name : 'unexpected failure'
+  return new PublishError(where, { kind: 'outage', outcome: 'unknown', reason, cause: error })
+}

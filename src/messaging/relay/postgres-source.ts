@@ -1,0 +1,75 @@
+/** The outbox table as the relay's source: polled, and marked when published. */
+import type { Knex } from 'knex'
+import type { TopicRule } from '../outbox/topic-rule.ts'
+import type { KeyRef, LaneDirectory, Ownership, RelaySource, Settlement, TopicRegistry } from '../source.ts'
+import { deleteIfEmpty, lockHeldKey, selectHeldKeys, upsertHeldKey } from './held-queries.ts'
+import { claimLanes, deleteWorker, lockLease, releaseLanes, renewWorkers, resetCrashes } from './lease-queries.ts'
+import {
+  countAttempt,
+  markPublished,
+  moveToHeld,
+  selectHeld,
+  selectPending,
+  selectPendingLanes,
+} from './outbox-queries.ts'
+import { recordTopic, selectTopic } from './topic-queries.ts'
+
+/** Events for one relay worker, from `db`'s outbox. */
+export function createPostgresSource({ db, topicFor }: { db: Knex; topicFor: TopicRule }): RelaySource {
+  /** Runs `work` under the key's lane lease, or not at all when it is lost. */
+  async function fenced(ownership: Ownership, work: (trx: Knex.Transaction) => Promise<number>): Promise<Settlement> {
+    return await db.transaction(async (trx) => {
+      if (!(await lockLease(trx, ownership))) {
+        return { changed: 0, fencedLanes: ownership.leases.map(({ lane }) => lane) }
+      }
+      return { changed: await work(trx), fencedLanes: [] }
+    })
+  }
+  const ruleTopic = (key: KeyRef) => topicFor(key.aggregateType)
+
+  return {
+    read: async (request) => await selectPending(db, request),
+    settle: async (ownership, events) => await markPublished(db, ownership, events),
+    hold: async (ownership, key, request) =>
+      await fenced(ownership, async (trx) => {
+        await upsertHeldKey(trx, key, request)
+        return await moveToHeld(trx, key, ruleTopic(key))
+      }),
+    holdFollowers: async (ownership, key) =>
+      await fenced(ownership, async (trx) =>
+        (await lockHeldKey(trx, key)) ? await moveToHeld(trx, key, ruleTopic(key)) : 0,
+      ),
+    heldKeys: async (lanes) => await selectHeldKeys(db, lanes),
+    readHeld: async (key, limit) => await selectHeld(db, key, ruleTopic(key), limit),
+    releaseKey: async (ownership, key) => {
+      const { changed } = await fenced(ownership, async (trx) => {
+        await lockHeldKey(trx, key)
+        return Number(await deleteIfEmpty(trx, key, ruleTopic(key)))
+      })
+      return changed === 1
+    },
+    recordAttempt: async (ownership, event) => await countAttempt(db, ownership, event),
+    clearCrashes: async (ownership) => await resetCrashes(db, ownership),
+    release: async (ownership) => await releaseLanes(db, ownership),
+  }
+}
+
+/** Who owns which lane, in `db`. */
+export function createPostgresDirectory(db: Knex): LaneDirectory {
+  return {
+    renew: async (owners, leaseMs) => await renewWorkers(db, owners, leaseMs),
+    pendingLanes: async (lanes) => await selectPendingLanes(db, lanes),
+    claim: async (owner, lanes) => await claimLanes(db, owner, lanes),
+    retire: async (owner) => {
+      await deleteWorker(db, owner)
+    },
+  }
+}
+
+/** The partition counts recorded in `db`. */
+export function createPostgresTopicRegistry(db: Knex): TopicRegistry {
+  return {
+    recorded: async (topic) => await selectTopic(db, topic),
+    record: async (topic, partitionCount) => await recordTopic(db, topic, partitionCount),
+  }
+}

@@ -1,0 +1,154 @@
+/**
+ * The relay: publishes what the outbox holds, in order per aggregate.
+ *
+ * This is the part that owns the workers: it leases lanes for them, wakes them,
+ * replaces those that die, and says how things stand. Any number of relay
+ * processes share the 64 lanes by themselves.
+ */
+import type { Knex } from 'knex'
+import { InvalidOptionError } from '../errors.ts'
+import { type Clock, systemClock } from '../lifecycle/clock.ts'
+import { type Logger, silentLogger } from '../lifecycle/logger.ts'
+import { type Running, run, type Shutdown } from '../lifecycle/running.ts'
+import { Wake } from '../lifecycle/wake.ts'
+import { onCommitted } from '../outbox/committed.ts'
+import type { LaneDirectory } from '../source.ts'
+import { untraced } from '../telemetry/tracing.ts'
+import type { Publisher } from '../transport.ts'
+import { Crew } from './crew.ts'
+import { Leases } from './leases.ts'
+import { type RelaySettings, type ResolvedRelaySettings, resolveRelaySettings } from './options.ts'
+import { createPostgresDirectory } from './postgres-source.ts'
+import { measureRelay, Progress, type RelayStatus, toStatus } from './relay-status.ts'
+import { type RelayThreads, spawnInline, spawnThread, type WorkerHandle } from './spawn.ts'
+import { WakeListener } from './wake-listener.ts'
+import { runRelayWorker, type TopicOptions } from './worker.ts'
+
+/** A relay in threads: the way of a service. */
+export interface ThreadedRelay {
+  readonly threads: RelayThreads
+}
+
+/** A relay whose only worker runs in this thread: for tests, and for services of little traffic. */
+export interface InlineRelay extends TopicOptions {
+  /** Closed by its maker, after the relay has stopped. */
+  readonly publisher: Publisher
+}
+
+export type RelayOptions = RelaySettings & {
+  /** For leases and wake-ups: two statements a second. Workers in threads have pools of their own. */
+  readonly db: Knex
+  /** @defaultValue silent */
+  readonly logger?: Logger
+} & (ThreadedRelay | InlineRelay)
+
+/** A relay that runs. */
+export interface Relay extends Running {
+  status(): RelayStatus
+}
+
+/**
+ * Starts a relay. Resolves nothing by itself: outages are waited out, and
+ * `status` tells of them; `done` rejects only for a fault in the code.
+ * @throws InvalidOptionError for the first option that cannot be used
+ */
+export function startRelay(options: RelayOptions): Relay {
+  const { db, logger = silentLogger } = options
+  const settings = resolveRelaySettings(settingsOf(options))
+  return superviseRelay({
+    directory: createPostgresDirectory(db),
+    listener: (onWake) => new WakeListener({ db, clock: systemClock, logger, onWake }),
+    spawn: spawner(options, logger),
+    count: countOf(options),
+    settings,
+    logger,
+    clock: systemClock,
+  })
+}
+
+export interface RelayParts {
+  readonly directory: LaneDirectory
+  readonly listener: (onWake: (lanes: readonly number[]) => void) => Pick<WakeListener, 'run' | 'listening'>
+  readonly spawn: (index: number) => WorkerHandle
+  readonly count: number
+  readonly settings: ResolvedRelaySettings
+  readonly logger: Logger
+  readonly clock: Clock
+}
+
+/** The same over any lane directory, workers and clock, for a simulation. */
+export function superviseRelay(parts: RelayParts): Relay {
+  const { settings, clock, logger, directory } = parts
+  const wake = new Wake(clock)
+  const progress = new Progress(clock)
+  const ended = new AbortController()
+  const shared: { crew?: Crew; leases?: Leases; listener?: Pick<WakeListener, 'listening'> } = {}
+
+  async function supervise({ draining, cancelled }: Shutdown): Promise<void> {
+    const crew = new Crew({
+      ...parts,
+      draining,
+      onChange: () => wake.wake(),
+      onEnded: async (owner) => {
+        // Without this the lanes expire by themselves, seconds later.
+        await directory.retire(owner).catch(() => {})
+      },
+    })
+    const leases = new Leases({ directory, crew, leaseMs: settings.leaseMs, logger })
+    const listener = parts.listener((lanes) => leases.wake(lanes))
+    Object.assign(shared, { crew, leases, listener })
+    using _commits = onCommitted(({ lanes }) => leases.wake(lanes))
+    const listening = listener.run(ended.signal)
+
+    while (!draining.aborted) {
+      await leases.tick({ wakesArrive: listener.listening }).then(
+        () => progress.renewed(crew.members),
+        (error: unknown) => progress.failed(error),
+      )
+      measureRelay(crew.members, listener.listening)
+      await wake.within(settings.pollIntervalMs, draining)
+    }
+    const renewing = keepRenewing(leases)
+    await Promise.race([crew.drain(cancelled), afterGrace(cancelled)])
+    ended.abort()
+    await crew.terminate()
+    await Promise.all([listening, renewing])
+  }
+
+  /** A draining worker still settles under its leases. */
+  async function keepRenewing(leases: Leases): Promise<void> {
+    while (!ended.signal.aborted) {
+      await clock.pause(settings.pollIntervalMs, ended.signal)
+      if (!ended.signal.aborted) await leases.renewOnly().catch(() => {})
+    }
+  }
+
+  /** Resolves a second after the grace period: time for workers to give their lanes back. */
+  async function afterGrace(cancelled: AbortSignal): Promise<void> {
+    if (!cancelled.aborted) await new Promise((resolve) => cancelled.addEventListener('abort', resolve, { once: true }))
+    await clock.pause(1_000, ended.signal)
+  }
+
+  const running = run((shutdown) => untraced(() => supervise(shutdown)), settings)
+  return { ...running, status: () => toStatus({ ...shared, progress }) }
+}
+
+function spawner(options: RelayOptions, logger: Logger): (index: number) => WorkerHandle {
+  if ('threads' in options) return (index) => spawnThread(options.threads, index)
+  return () => spawnInline((line) => runRelayWorker({ ...options, settings: settingsOf(options), logger, line }))
+}
+
+function countOf(options: RelayOptions): number {
+  if (!('threads' in options)) return 1
+  const { count } = options.threads
+  if (!(Number.isSafeInteger(count) && count >= 1 && count <= 64)) {
+    throw new InvalidOptionError('threads.count', count, 'a whole number from 1 to 64')
+  }
+  return count
+}
+
+function settingsOf(options: RelaySettings): RelaySettings {
+  const { batchSize, maxInHandBytes, maxBatchBytes, pollIntervalMs, leaseMs, maxAttempts, graceMs } = options
+  const given = { batchSize, maxInHandBytes, maxBatchBytes, pollIntervalMs, leaseMs, maxAttempts, graceMs }
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
+}

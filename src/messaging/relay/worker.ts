@@ -1,0 +1,143 @@
+/**
+ * One relay worker: publishes the lanes that the relay assigns to it.
+ *
+ * It belongs in a thread of its own, whose entry file is the application's: it
+ * builds a database pool and a publisher there and calls `runRelayWorker`.
+ */
+import type { Knex } from 'knex'
+import { type Clock, systemClock } from '../lifecycle/clock.ts'
+import { type Logger, silentLogger } from '../lifecycle/logger.ts'
+import { defaultTopicFor, type TopicRule } from '../outbox/topic-rule.ts'
+import type { RelaySource, TopicRegistry } from '../source.ts'
+import type { Publisher, TopicSpec } from '../transport.ts'
+import { BrokerWatch } from './broker-watch.ts'
+import { LaneLoop } from './lane-loop.ts'
+import { type RelaySettings, resolveRelaySettings } from './options.ts'
+import { createPostgresSource, createPostgresTopicRegistry } from './postgres-source.ts'
+import type { FromWorker, Line, ToWorker } from './protocol.ts'
+
+/** Milliseconds between two signs of life. */
+const HEARTBEAT_MS = 1_000
+
+/** What the relay needs to know to make topics and place events. */
+export interface TopicOptions {
+  /**
+   * The topic of an aggregate type. All events of an aggregate go to one topic,
+   * or their order is lost.
+   * @defaultValue `<aggregate type>.events`
+   */
+  readonly topicFor?: TopicRule
+  /**
+   * How a topic is made at its first use; `null` never makes one, and a missing
+   * topic then rests until somebody else has made it.
+   * @defaultValue 8 partitions, replicated as the broker does by default
+   */
+  readonly createTopics?: TopicSpec | null
+}
+
+/** The defaults of {@link TopicOptions}. */
+export const topicDefaults = {
+  topicFor: defaultTopicFor(''),
+  createTopics: { partitionCount: 8, replicationFactor: null },
+} as const satisfies Required<TopicOptions>
+
+export interface RelayWorkerOptions extends TopicOptions {
+  /** The worker's end of the line to its relay: `workerLine(parentPort)` in a thread. */
+  readonly line: Line<FromWorker, ToWorker>
+  /** A pool of this worker's own; three connections suffice. */
+  readonly db: Knex
+  /** A publisher of this worker's own. The worker does not close it. */
+  readonly publisher: Publisher
+  /** The same as the relay's. */
+  readonly settings?: RelaySettings
+  /** @defaultValue silent */
+  readonly logger?: Logger
+}
+
+/**
+ * Publishes until the relay says to drain; resolves once everything in hand is
+ * settled and the lanes are given back. Waits out every outage of database and
+ * broker; rejects only for a fault in the code.
+ * @throws InvalidOptionError for settings that cannot be used
+ */
+export async function runRelayWorker(options: RelayWorkerOptions): Promise<void> {
+  const topics = { ...topicDefaults, ...options }
+  await runWorker({
+    line: options.line,
+    publisher: options.publisher,
+    source: createPostgresSource({ db: options.db, topicFor: topics.topicFor }),
+    registry: createPostgresTopicRegistry(options.db),
+    topicFor: topics.topicFor,
+    createTopics: topics.createTopics,
+    settings: options.settings ?? {},
+    logger: options.logger ?? silentLogger,
+    clock: systemClock,
+  })
+}
+
+export interface WorkerParts extends Required<TopicOptions> {
+  readonly line: Line<FromWorker, ToWorker>
+  readonly publisher: Publisher
+  readonly source: RelaySource
+  readonly registry: TopicRegistry
+  readonly settings: RelaySettings
+  readonly logger: Logger
+  readonly clock: Clock
+}
+
+/** The same over any source and clock, for a simulation. */
+export async function runWorker(parts: WorkerParts): Promise<void> {
+  const { line, publisher, clock } = parts
+  const drain = new AbortController()
+  const cancel = new AbortController()
+  const end = new AbortController()
+  const loop = new LaneLoop({
+    ...parts,
+    settings: resolveRelaySettings(parts.settings),
+    shutdown: { draining: drain.signal, cancelled: cancel.signal },
+    onGone: (lanes) => line.post({ kind: 'gone', lanes }),
+  })
+  const broker = new BrokerWatch({ publisher, clock })
+
+  line.listen((message) => {
+    switch (message.kind) {
+      case 'lanes':
+        loop.assign(message.owner, message.grants)
+        return
+      case 'yield':
+        loop.yield(message.lanes)
+        return
+      case 'wake':
+        loop.wake(message.lanes)
+        return
+      case 'requests':
+        loop.requested(message.lanes)
+        return
+      case 'drain':
+        drain.abort()
+        return
+      case 'cancel':
+        drain.abort()
+        cancel.abort()
+        return
+    }
+  })
+  line.post({ kind: 'ready' })
+
+  async function beat(): Promise<void> {
+    while (!end.signal.aborted) {
+      line.post({ kind: 'heartbeat', report: { ...loop.report(), brokerProblem: broker.problem } })
+      await clock.pause(HEARTBEAT_MS, end.signal)
+    }
+  }
+  const background = Promise.all([beat(), broker.run(end.signal)])
+  try {
+    await loop.run()
+  } finally {
+    end.abort()
+    await background
+    line.post({ kind: 'heartbeat', report: { ...loop.report(), brokerProblem: broker.problem } })
+    line.post({ kind: 'drained' })
+    line.close()
+  }
+}
