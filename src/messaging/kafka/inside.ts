@@ -21,6 +21,10 @@ export interface PartitionMetadata {
 export interface BrokerInside {
   isConnected(): boolean
   apiVersions(): Promise<unknown>
+  offsetFetch(request: {
+    groupId: string
+    topics: readonly { topic: string; partitions: readonly { partition: number }[] }[]
+  }): Promise<{ responses: readonly { partitions: readonly { partition: number; offset: string }[] }[] }>
 }
 
 /** A request on its way to a connection. */
@@ -56,6 +60,9 @@ export interface ClusterInside {
   readonly brokerPool: { readonly brokers: Readonly<Record<string, BrokerInside>>; readonly seedBroker?: BrokerInside }
   addTargetTopic(topic: string): Promise<void>
   refreshMetadata(): Promise<void>
+  /** What this client takes for committed, by topic and partition. kafkajs asks the broker for whatever is not in it. */
+  committedOffsets(group: { groupId: string }): Record<string, Record<number, string>>
+  findGroupCoordinator(group: { groupId: string }): Promise<BrokerInside>
   findTopicPartitionMetadata(topic: string): readonly PartitionMetadata[]
   fetchTopicsOffset(
     topics: readonly { topic: string; partitions: readonly { partition: number }[]; fromBeginning: boolean }[],
@@ -99,6 +106,20 @@ export async function partitionEdge(
   const offset = answers[0]?.partitions.find((answer) => answer.partition === partition)?.offset
   if (offset === undefined) throw new Error(`Kafka did not tell the ${edge} of ${topic}, partition ${partition}`)
   return BigInt(offset)
+}
+
+/** What `groupId` has committed for a partition; `null` if nothing. */
+export async function committedOffset(
+  cluster: ClusterInside,
+  groupId: string,
+  { topic, partition }: { topic: string; partition: number },
+): Promise<bigint | null> {
+  const coordinator = await cluster.findGroupCoordinator({ groupId })
+  const { responses } = await coordinator.offsetFetch({ groupId, topics: [{ topic, partitions: [{ partition }] }] })
+  const offset = responses[0]?.partitions.find((answer) => answer.partition === partition)?.offset
+  if (offset === undefined)
+    throw new Error(`Kafka did not tell the committed offset of ${topic}, partition ${partition}`)
+  return BigInt(offset) < 0n ? null : BigInt(offset)
 }
 
 /** Sends something small to every broker that `cluster` is connected to. Never rejects: a dead one shows at the next use. */

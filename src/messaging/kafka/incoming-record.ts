@@ -1,0 +1,19 @@
+/** A record as kafkajs read it, in our terms. */
+import type { KafkaMessage } from 'kafkajs'
+import type { IncomingRecord } from '../transport.ts'
+
+/** Headers become text; of a name that occurs twice the last counts, as in Kafka's own client; one without value is left out. */
+export function toIncomingRecord({ offset, timestamp, key, value, headers }: KafkaMessage): IncomingRecord {
+  return {
+    offset: BigInt(offset),
+    timestamp: new Date(Number(timestamp)),
+    key,
+    value,
+    headers: Object.fromEntries(
+      Object.entries(headers ?? {}).flatMap(([name, value]) => {
+        const last = Array.isArray(value) ? value.at(-1) : value
+        return last === undefined || last === null ? [] : [[name, last.toString()] as const]
+      }),
+    ),
+  }
+}

@@ -1,0 +1,250 @@
+/**
+ * One membership in a group, from joining to its end. It ends when it is told
+ * to, when kafkajs gives up, or when it sees that it no longer works; the
+ * subscriber then begins another.
+ */
+import type { Consumer } from 'kafkajs'
+import type { Clock } from '../lifecycle/clock.ts'
+import type { Subscription, TopicPartition } from '../transport.ts'
+import { createClient, INNER_RETRY } from './client.ts'
+import { type ClusterInside, committedOffset, partitionEdge, withCluster } from './inside.ts'
+import { mend } from './mend.ts'
+import { OffsetCommitter } from './offset-committer.ts'
+import { PartitionReader, type ReaderHost } from './partition-reader.ts'
+import type { Sockets } from './sockets.ts'
+import type { ResolvedSubscriberOptions } from './subscriber-options.ts'
+
+/** Milliseconds after which the cluster is looked at anew: for new partitions and leaders. */
+const METADATA_MAX_AGE_MS = 30_000
+
+const REBALANCE_TIMEOUT_MS = 30_000
+const WATCH_MS = 1_000
+
+/** Every so many rounds of the watch, the ends of the partitions are read. */
+const ENDS_EVERY = 10
+
+/** A step back of the clock, in milliseconds, after which kafkajs would stop its heartbeats until the old time is reached. */
+const STEP_BACK_MS = 2_000
+
+const CLOSE_MS = 3_000
+
+/** kafkajs's fetch rounds work on a partition at a time for each of these: enough for all. */
+const PARTITIONS_AT_ONCE = 1_000
+
+/** What the members of one subscription share. */
+export interface MembershipContext {
+  readonly options: ResolvedSubscriberOptions
+  readonly subscription: Subscription
+  readonly clock: Clock
+  /** The last delivery of each partition, over all memberships: two never overlap. */
+  readonly deliveries: Map<string, Promise<void>>
+}
+
+/** A member of the group. */
+export class Membership {
+  readonly #context: MembershipContext
+  readonly #topics: readonly string[]
+  readonly #consumer: Consumer
+  readonly #cluster: ClusterInside
+  readonly #sockets: Sockets
+  readonly #committer: OffsetCommitter
+  readonly #host: ReaderHost
+  readonly #end = Promise.withResolvers<string>()
+  readonly #over = new AbortController()
+  #readers = new Map<string, PartitionReader>()
+  #joined = false
+  #aliveAt: number
+
+  constructor(context: MembershipContext, topics: readonly string[]) {
+    const { options, subscription, clock } = context
+    const { kafka, sockets } = createClient(options)
+    const { client, cluster } = withCluster(kafka, () =>
+      kafka.consumer({
+        groupId: subscription.groupId,
+        allowAutoTopicCreation: false,
+        sessionTimeout: options.sessionTimeoutMs,
+        heartbeatInterval: Math.floor(options.sessionTimeoutMs / 4),
+        rebalanceTimeout: REBALANCE_TIMEOUT_MS,
+        metadataMaxAge: METADATA_MAX_AGE_MS,
+        maxWaitTimeInMs: options.maxWaitMs,
+        maxBytesPerPartition: options.maxPartitionBytes,
+        // It restarts after some errors and not after others; we do, after all.
+        retry: { ...INNER_RETRY, retries: 5, restartOnFailure: async () => false },
+      }),
+    )
+    mend(cluster)
+    this.#context = context
+    this.#topics = topics
+    this.#consumer = client
+    this.#cluster = cluster
+    this.#sockets = sockets
+    this.#aliveAt = clock.now()
+    this.#committer = new OffsetCommitter((offsets) => client.commitOffsets([...offsets]))
+    this.#host = this.#makeHost()
+    this.#listen()
+  }
+
+  /** Resolves to why the membership has ended, if not by {@link leave}. Never rejects. */
+  get ended(): Promise<string> {
+    return this.#end.promise
+  }
+
+  get joined(): boolean {
+    return this.#joined
+  }
+
+  get readers(): readonly PartitionReader[] {
+    return [...this.#readers.values()]
+  }
+
+  /** Joins the group, and begins. Failures end the membership. */
+  async start(): Promise<void> {
+    try {
+      await this.#consumer.connect()
+      await this.#consumer.subscribe({ topics: [...this.#topics], fromBeginning: true })
+      void this.#watch()
+      await this.#consumer.run({
+        autoCommit: false,
+        eachBatchAutoResolve: false,
+        partitionsConsumedConcurrently: PARTITIONS_AT_ONCE,
+        eachBatch: async (payload) => {
+          await this.#readers.get(placeOf(payload.batch))?.take(payload)
+        },
+      })
+    } catch (error) {
+      this.#finish(error)
+    }
+  }
+
+  /** Lets the batches in hand end, until `cancelled`, commits what is finished, and leaves the group. Never rejects. */
+  async leave(cancelled: AbortSignal): Promise<void> {
+    this.#over.abort()
+    const readers = this.readers
+    for (const reader of readers) reader.end()
+    await untilAborted(Promise.all(readers.map(({ settled }) => settled)), cancelled)
+    const timer = setTimeout(() => this.#sockets.cutOff(), CLOSE_MS)
+    await untilAborted(this.#committer.flush(), AbortSignal.timeout(CLOSE_MS))
+    this.#readers.clear()
+    await this.#consumer.disconnect().catch(() => {})
+    clearTimeout(timer)
+    this.#sockets.cutOff()
+  }
+
+  #listen(): void {
+    const consumer = this.#consumer
+    const { GROUP_JOIN, CRASH, FETCH_START, START_BATCH_PROCESS } = consumer.events
+    consumer.on(GROUP_JOIN, ({ payload }) => {
+      this.#assign(payload.memberAssignment)
+    })
+    consumer.on(CRASH, ({ payload }) => {
+      this.#finish(payload.error)
+    })
+    consumer.on(FETCH_START, () => {
+      this.#aliveAt = this.#context.clock.now()
+    })
+    consumer.on(START_BATCH_PROCESS, ({ payload }) => {
+      if (payload.batchSize === 0) this.#readers.get(placeOf(payload))?.passed(BigInt(payload.lastOffset))
+    })
+  }
+
+  #makeHost(): ReaderHost {
+    const { subscription, clock, options } = this.#context
+    const unlessOver = (work: () => void) => {
+      if (!this.#over.signal.aborted) work()
+    }
+    return {
+      subscription,
+      clock,
+      logger: options.logger,
+      committed: async (where) => {
+        await this.#committer.flush()
+        return await committedOffset(this.#cluster, subscription.groupId, where)
+      },
+      edge: (where, edge) => partitionEdge(this.#cluster, where, edge),
+      pause: ({ topic, partition }) => {
+        unlessOver(() => this.#consumer.pause([{ topic, partitions: [partition] }]))
+      },
+      resume: ({ topic, partition }) => {
+        unlessOver(() => this.#consumer.resume([{ topic, partitions: [partition] }]))
+      },
+      seek: ({ topic, partition }, offset) => {
+        unlessOver(() => this.#consumer.seek({ topic, partition, offset: String(offset) }))
+      },
+      finished: (where, offset) => {
+        if (this.#readers.has(placeOf(where))) this.#committer.finished(where, offset)
+      },
+    }
+  }
+
+  /**
+   * kafkajs calls this between the assignment and the first fetch, so what is
+   * paused here is not fetched before its reader knows where to begin. Every
+   * partition begins anew, the kept ones too: another member may have had them.
+   */
+  #assign(assignment: Readonly<Record<string, readonly number[]>>): void {
+    if (this.#over.signal.aborted) return
+    const { deliveries, clock } = this.#context
+    for (const [place, reader] of this.#readers) {
+      reader.end()
+      deliveries.set(place, reader.settled)
+    }
+    const assigned = Object.entries(assignment).flatMap(([topic, partitions]) =>
+      partitions.map((partition) => ({ topic, partition })),
+    )
+    const known = this.#cluster.committedOffsets({ groupId: this.#context.subscription.groupId })
+    for (const where of assigned) {
+      this.#host.pause(where)
+      // Every reader finds its own beginning. Asked by kafkajs, one leaderless partition would hold up all.
+      known[where.topic] = { ...known[where.topic], [where.partition]: '0' }
+    }
+    this.#readers = new Map(
+      assigned.map((where) => {
+        const place = placeOf(where)
+        return [place, new PartitionReader(where, this.#host, deliveries.get(place) ?? Promise.resolve())]
+      }),
+    )
+    this.#committer.keepOnly((where) => this.#readers.has(placeOf(where)))
+    this.#joined = true
+    this.#aliveAt = clock.now()
+  }
+
+  /** kafkajs can stop, or pass a partition over, without a word. */
+  async #watch(): Promise<void> {
+    const { clock, options } = this.#context
+    let ahead = Date.now() - clock.now()
+    for (let round = 1; !this.#over.signal.aborted; round += 1) {
+      await clock.pause(WATCH_MS, this.#over.signal)
+      const now = Date.now() - clock.now()
+      if (ahead - now > STEP_BACK_MS) this.#finish('The clock was set back')
+      ahead = now
+      if (clock.now() - this.#aliveAt > options.stallTimeoutMs) this.#finish('Nothing was fetched for too long')
+      if (round % ENDS_EVERY === 0) await Promise.all(this.readers.map((reader) => this.#hearEnd(reader)))
+      const stalled = this.readers.find((reader) => reader.stalledMs() > options.stallTimeoutMs)
+      if (stalled)
+        this.#finish(`${stalled.where.topic}, partition ${stalled.where.partition} brings nothing though there is more`)
+    }
+  }
+
+  async #hearEnd(reader: PartitionReader): Promise<void> {
+    try {
+      reader.heardEnd(await partitionEdge(this.#cluster, reader.where, 'end'))
+    } catch {
+      // A leader that is away; the next round asks again.
+    }
+  }
+
+  #finish(error: unknown): void {
+    this.#end.resolve(error instanceof Error ? error.message : String(error))
+  }
+}
+
+function placeOf({ topic, partition }: TopicPartition): string {
+  return `${topic}/${partition}`
+}
+
+async function untilAborted(work: Promise<unknown>, signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return
+  const aborted = Promise.withResolvers<void>()
+  signal.addEventListener('abort', () => aborted.resolve(), { once: true })
+  await Promise.race([work, aborted.promise])
+}
