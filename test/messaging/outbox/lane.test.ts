@@ -1,0 +1,33 @@
+/** The hash is Kafka's own. */
+import { readFile } from 'node:fs/promises'
+import { expect, test } from '@jest/globals'
+import { LANE_COUNT, laneOf, murmur2, partitionOf } from '../../../src/messaging/outbox/lane.ts'
+
+// Made by Kafka's Java client; Murmur2Keys.java beside it says how.
+const golden = (await readFile(new URL('fixtures/murmur2-keys.tsv', import.meta.url), 'utf8'))
+  .trimEnd()
+  .split('\n')
+  .map((line) => {
+    const [key = '', hash, partition] = line.split('\t')
+    return { key: Buffer.from(key, 'base64').toString('utf8'), hash: Number(hash), partition: Number(partition) }
+  })
+
+test('hashes a thousand keys as the Java client does (PC-06)', () => {
+  expect(golden).toHaveLength(1_000)
+  expect(golden.map(({ key }) => murmur2(key))).toEqual(golden.map(({ hash }) => hash))
+})
+
+test('places a thousand keys as the Java client does (PC-06)', () => {
+  expect(golden.map(({ hash }) => partitionOf(hash, 12))).toEqual(golden.map(({ partition }) => partition))
+})
+
+test('feeds a partition of a topic with eight from the same lanes always', () => {
+  const partitionByLane = new Map<number, number>()
+  for (const { hash } of golden) {
+    const lane = laneOf(hash)
+    const partition = partitionOf(hash, 8)
+    expect(partitionByLane.get(lane) ?? partition).toBe(partition)
+    partitionByLane.set(lane, partition)
+  }
+  expect(partitionByLane.size).toBe(LANE_COUNT)
+})
