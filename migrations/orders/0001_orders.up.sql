@@ -2,17 +2,16 @@
 
 create table orders (
   -- UUIDv7, so the primary key also lists orders by age.
-  id           uuid        primary key,
-  version      integer     not null check (version > 0),
-  phase        text        not null check (phase in ('placed', 'shipped', 'cancelled')),
-  customer_id  text        not null check (length(customer_id) between 1 and 64),
-  items        jsonb       not null check (jsonb_typeof(items) = 'array' and jsonb_array_length(items) between 1 and 100),
-  -- The API's Int holds it.
-  total_cents  bigint      not null check (total_cents between 0 and 2147483647),
-  placed_at    timestamptz not null,
-  shipped_at   timestamptz check ((shipped_at is not null) = (phase = 'shipped')),
-  cancelled_at timestamptz check ((cancelled_at is not null) = (phase = 'cancelled')),
-  cancel_reason text       check ((cancel_reason is not null) = (phase = 'cancelled'))
+  id            uuid        primary key,
+  version       integer     not null check (version > 0),
+  phase         text        not null check (phase in ('placed', 'shipped', 'cancelled')),
+  customer_id   text        not null check (length(customer_id) between 1 and 64),
+  items         jsonb       not null check (jsonb_typeof(items) = 'array' and jsonb_array_length(items) between 1 and 100),
+  total_cents   integer     not null check (total_cents >= 0),
+  placed_at     timestamptz not null,
+  shipped_at    timestamptz check ((shipped_at is not null) = (phase = 'shipped')),
+  cancelled_at  timestamptz check ((cancelled_at is not null) = (phase = 'cancelled')),
+  cancel_reason text        check ((cancel_reason is not null) = (phase = 'cancelled'))
 );
 
 -- What happened to each order. Stays when the outbox forgets what it has published.
