@@ -326,11 +326,13 @@ function isExcluded(event: OutboxEvent, exclusions: ReadRequest['exclusions']): 
   })
 }
 
+/** Ends once `maxBytes` are reached; the first row is there however large it is. */
 function withinBytes(rows: readonly Row[], maxBytes: number): readonly Row[] {
-  let bytes = 0
+  let before = 0
   const end = rows.findIndex(({ event }, index) => {
-    bytes += event.payload === null ? 0 : Buffer.byteLength(event.payload)
-    return index > 0 && bytes > maxBytes
+    if (index > 0 && before >= maxBytes) return true
+    before += event.payload === null ? 0 : Buffer.byteLength(event.payload)
+    return false
   })
   return end === -1 ? rows : rows.slice(0, end)
 }

@@ -85,7 +85,7 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
       [1, 2, 3, 4].map(() => ({ ...order('a'), payload })),
     )
 
-    expect(await under.source.read({ ...everything(), maxBytesPerLane: 2_500 })).toHaveLength(2)
+    expect(await under.source.read({ ...everything(), maxBytesPerLane: 1_500 })).toHaveLength(2)
     expect(await under.source.read({ ...everything(), maxBytesPerLane: 10 })).toHaveLength(1)
   })
 
@@ -189,10 +189,10 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
 
     const nothing = { changed: 0, fencedLanes: expect.arrayContaining([event.lane]) }
     expect(await under.source.settle(stale, [event])).toEqual(nothing)
-    expect(await under.source.hold(stale, key, hold())).toEqual(nothing)
-    expect(await under.source.holdFollowers(stale, key)).toEqual(nothing)
-    expect(await under.source.releaseKey(stale, key)).toBe(false)
-    expect(await under.source.recordAttempt(stale, event)).toBe(0)
+    expect(await under.source.hold(only(stale, key.lane), key, hold())).toEqual(nothing)
+    expect(await under.source.holdFollowers(only(stale, key.lane), key)).toEqual(nothing)
+    expect(await under.source.releaseKey(only(stale, key.lane), key)).toBe(false)
+    expect(await under.source.recordAttempt(only(stale, event.lane), event)).toBe(0)
     expect(await under.source.clearCrashes(stale)).toEqual(nothing)
     expect(await under.source.release(stale)).toEqual(nothing)
     expect(await readAll(under)).toHaveLength(1)
@@ -218,7 +218,11 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
     const ownership = await own(under)
     const key = await keyNamed(under, 'a')
 
-    await under.source.hold(ownership, key, hold({ attempts: 3, reason: 'MESSAGE_TOO_LARGE', retryInMs: 60_000 }))
+    await under.source.hold(
+      only(ownership, key.lane),
+      key,
+      hold({ attempts: 3, reason: 'MESSAGE_TOO_LARGE', retryInMs: 60_000 }),
+    )
 
     expect((await readAll(under)).map(({ aggregate }) => aggregate.id)).toEqual(['b'])
     expect(await under.source.readHeld(key, 10)).toHaveLength(2)
@@ -233,11 +237,11 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
     await append(under, [order('a')])
     const ownership = await own(under)
     const key = await keyNamed(under, 'a')
-    await under.source.hold(ownership, key, hold())
+    await under.source.hold(only(ownership, key.lane), key, hold())
     await append(under, [order('a'), order('a')])
 
     expect(await readAll(under)).toHaveLength(2)
-    expect((await under.source.holdFollowers(ownership, key)).changed).toBe(2)
+    expect((await under.source.holdFollowers(only(ownership, key.lane), key)).changed).toBe(2)
     const seqs = (await under.source.readHeld(key, 10)).map(({ seq }) => seq)
     expect(seqs).toHaveLength(3)
     expect(seqs).toEqual(sorted(seqs))
@@ -248,7 +252,7 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
     const ownership = await own(under)
     const key = await keyNamed(under, 'a')
 
-    expect((await under.source.holdFollowers(ownership, key)).changed).toBe(0)
+    expect((await under.source.holdFollowers(only(ownership, key.lane), key)).changed).toBe(0)
     expect(await readAll(under)).toHaveLength(1)
   })
 
@@ -256,11 +260,11 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
     await append(under, [order('a'), order('a')])
     const ownership = await own(under)
     const key = await keyNamed(under, 'a')
-    await under.source.hold(ownership, key, hold())
+    await under.source.hold(only(ownership, key.lane), key, hold())
 
-    expect(await under.source.releaseKey(ownership, key)).toBe(false)
+    expect(await under.source.releaseKey(only(ownership, key.lane), key)).toBe(false)
     await under.source.settle(ownership, await under.source.readHeld(key, 10))
-    expect(await under.source.releaseKey(ownership, key)).toBe(true)
+    expect(await under.source.releaseKey(only(ownership, key.lane), key)).toBe(true)
     expect(await under.source.heldKeys(ALL)).toEqual([])
     await append(under, [order('a')])
     expect(await readAll(under)).toHaveLength(1)
@@ -272,12 +276,12 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
       await append(under, [order('a')])
       const ownership = await own(under)
       const key = await keyNamed(under, 'a')
-      await under.source.hold(ownership, key, hold({ park: true }))
+      await under.source.hold(only(ownership, key.lane), key, hold({ park: true }))
       await under.request(key, 'resume')
 
       expect((await under.directory.renew([ownership.owner], 5_000)).requestedLanes).toEqual([key.lane])
       expect(await under.source.heldKeys([key.lane])).toMatchObject([{ state: 'parked', request: 'resume' }])
-      await under.source.hold(ownership, key, hold())
+      await under.source.hold(only(ownership, key.lane), key, hold())
       expect((await under.directory.renew([ownership.owner], 5_000)).requestedLanes).toEqual([])
       expect(await under.source.heldKeys([key.lane])).toMatchObject([{ state: 'backoff', request: null }])
     },
@@ -288,7 +292,7 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
     const ownership = await own(under)
     const key = { ...(await keyNamed(under, 'a')), topic: 'special' }
 
-    await under.source.hold(ownership, key, hold())
+    await under.source.hold(only(ownership, key.lane), key, hold())
     expect((await readAll(under)).map(({ topic }) => topic)).toEqual([null])
     expect((await under.source.readHeld(key, 10)).map(({ topic }) => topic)).toEqual(['special'])
   })
@@ -299,8 +303,8 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
     const [event] = await readAll(under)
     if (!event) throw new Error('Nothing was read')
 
-    expect(await under.source.recordAttempt(ownership, event)).toBe(1)
-    expect(await under.source.recordAttempt(ownership, event)).toBe(2)
+    expect(await under.source.recordAttempt(only(ownership, event.lane), event)).toBe(1)
+    expect(await under.source.recordAttempt(only(ownership, event.lane), event)).toBe(2)
   })
 
   contract('tells which lanes have pending events', async (under) => {
@@ -345,6 +349,11 @@ function readAll(under: SourceUnderTest): Promise<readonly OutboxEvent[]> {
 async function idsWithout(under: SourceUnderTest, exclusions: readonly Exclusion[]): Promise<string[]> {
   const events = await under.source.read({ ...everything(), exclusions })
   return events.map(({ aggregate }) => aggregate.id).sort()
+}
+
+/** The lease of one lane, as writes on a single key or event present it. */
+function only({ owner, leases }: Ownership, lane: number): Ownership {
+  return { owner, leases: leases.filter((lease) => lease.lane === lane) }
 }
 
 /** A fresh worker that has claimed every lane it could get. */
