@@ -1,0 +1,57 @@
+/** The consumer's thread: keeps the customers' summaries, with a pool, a Kafka client and telemetry of its own. */
+import { parentPort } from 'node:worker_threads'
+import { startConsumer } from '../messaging/index.ts'
+import { createKafkaSubscriber } from '../messaging/kafka/index.ts'
+import { ORDER_AGGREGATE } from '../orders/events.ts'
+import { summaryHandlers } from '../orders/summary.ts'
+import { readConfig } from './config.ts'
+import type { FromConsumerThread, ToConsumerThread } from './consumer-protocol.ts'
+import { CONSUMER_GRACE_MS } from './consumer-thread.ts'
+import { createDatabase } from './database.ts'
+import { createLogger } from './logger.ts'
+import { shutdownTelemetry, watchTelemetry } from './telemetry-handle.ts'
+import { topicRule } from './topics.ts'
+
+/** The consumer's name: with the prefix in front, its group id and what its memory stands under. */
+const NAME = 'orders-summary'
+/** Milliseconds between two reports to the main thread. */
+const REPORT_MS = 1_000
+
+if (!parentPort) throw new Error('consumer-worker.ts is the entry of a worker thread: start the service with main.ts')
+const port = parentPort
+const config = readConfig()
+const logger = createLogger({ service: NAME, thread: 'consumer' }, config.logLevel)
+watchTelemetry(['pg', 'knex'], (problem) => logger.warn({}, problem))
+
+const { client: _client, ...kafka } = config.kafka
+const db = createDatabase(config.database.connection, 'consumer', logger)
+const consumer = startConsumer({
+  name: NAME,
+  topics: [topicRule(config)(ORDER_AGGREGATE)],
+  topicPrefix: config.topics.prefix,
+  db,
+  subscriber: createKafkaSubscriber({ ...kafka, clientId: NAME, logger }),
+  handlers: summaryHandlers,
+  graceMs: CONSUMER_GRACE_MS,
+  logger,
+})
+
+const report = () => {
+  const { ready, problems } = consumer.status()
+  port.postMessage({ kind: 'status', status: { ready, problems } } satisfies FromConsumerThread)
+}
+const reports = setInterval(report, REPORT_MS)
+port.on('message', (message: ToConsumerThread) => {
+  // A failure shows in `done`, which is awaited below.
+  if (message.kind === 'drain') void consumer.stop().catch(() => {})
+})
+report()
+
+try {
+  await consumer.done
+} finally {
+  clearInterval(reports)
+  await db.destroy()
+  await shutdownTelemetry()
+  port.close()
+}

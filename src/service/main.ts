@@ -1,0 +1,51 @@
+/**
+ * The process: the roles that it is given, started, watched, and stopped in good order.
+ *
+ *     node --import ./src/service/telemetry.ts src/service/main.ts
+ *
+ * Exits with 0 after a stop that finished what was in hand, with 1 when work
+ * was cut off or a part failed.
+ */
+import { once } from 'node:events'
+import { ConfigError, readConfig, type ServiceConfig } from './config.ts'
+import { createLogger } from './logger.ts'
+import { runService } from './service.ts'
+import { shutdownTelemetry, watchTelemetry } from './telemetry-handle.ts'
+
+const identity = { service: 'orders', thread: 'main' }
+
+async function main(): Promise<number> {
+  const config = tryReadConfig()
+  if (!config) return 1
+  const logger = createLogger(identity, config.logLevel)
+  watchTelemetry(['http', 'express', 'graphql', 'pg', 'knex'], (problem) => logger.warn({}, problem))
+  const stop = new AbortController()
+  // Each is heard once: a second signal ends the process at once.
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+    void once(process, signal).then(() => {
+      logger.info({ signal }, 'Stopping')
+      stop.abort()
+    })
+  }
+  try {
+    return (await runService(config, { logger, stop: stop.signal })) ? 0 : 1
+  } catch (error) {
+    logger.error({ error }, 'The service has failed')
+    return 1
+  } finally {
+    await shutdownTelemetry()
+  }
+}
+
+function tryReadConfig(): ServiceConfig | null {
+  try {
+    return readConfig()
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error
+    createLogger(identity, 'error').error({ problems: error.problems }, 'The environment cannot be used')
+    return null
+  }
+}
+
+// What has not ended by now was given up: a socket or a thread of it must not keep the process.
+process.exit(await main())

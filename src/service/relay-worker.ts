@@ -1,0 +1,36 @@
+/** A relay thread: publishes the lanes that the relay gives it, with a pool, a Kafka client and telemetry of its own. */
+import { parentPort, workerData } from 'node:worker_threads'
+import { runRelayWorker, workerLine } from '../messaging/index.ts'
+import { createKafkaPublisher } from '../messaging/kafka/index.ts'
+import { readConfig } from './config.ts'
+import { createDatabase } from './database.ts'
+import { createLogger } from './logger.ts'
+import { type RelayThreadData, relaySettings } from './relay-threads.ts'
+import { shutdownTelemetry, watchTelemetry } from './telemetry-handle.ts'
+import { topicOptions } from './topics.ts'
+
+if (!parentPort) throw new Error('relay-worker.ts is the entry of a worker thread: start the service with main.ts')
+const { telemetry } = workerData as RelayThreadData
+const config = readConfig()
+const logger = createLogger({ service: telemetry.serviceName, thread: telemetry.instance }, config.logLevel)
+watchTelemetry(['pg', 'knex'], (problem) => logger.warn({}, problem))
+
+const { client: _client, ...kafka } = config.kafka
+const db = createDatabase(config.database.connection, 'relay', logger)
+const publisher = createKafkaPublisher({ ...kafka, clientId: `${telemetry.serviceName}-${telemetry.instance}`, logger })
+
+try {
+  await runRelayWorker({
+    line: workerLine(parentPort),
+    db,
+    publisher,
+    ...topicOptions(config),
+    settings: relaySettings,
+    logger,
+  })
+} finally {
+  await publisher.close()
+  await db.destroy()
+  await shutdownTelemetry()
+  parentPort.close()
+}

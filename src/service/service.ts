@@ -1,0 +1,168 @@
+/**
+ * What the process does between its start and its end: opens the admin port,
+ * prepares the database, starts a part for each role, and stops them again when
+ * it is asked to or when one of them fails.
+ */
+import { once } from 'node:events'
+import type { Knex } from 'knex'
+import { isDatabaseUnavailable } from '../graphql/database-failure.ts'
+import { startGraphQLServer } from '../graphql/server.ts'
+import {
+  backoffMs,
+  type Logger,
+  type Running,
+  type Status,
+  startWakeNotifier,
+  systemClock,
+} from '../messaging/index.ts'
+import { type AdminServer, startAdminServer } from './admin.ts'
+import type { Role, ServiceConfig } from './config.ts'
+import { CONSUMER_GRACE_MS, startConsumerThread } from './consumer-thread.ts'
+import { createDatabase } from './database.ts'
+import { createHealth, type Health } from './health.ts'
+import { createProbe } from './probe.ts'
+import { RELAY_GRACE_MS, startRelayThreads } from './relay-threads.ts'
+import { prepareSchema } from './schema.ts'
+import { type Part, stopInOrder } from './stop.ts'
+import { collectMetrics } from './telemetry-handle.ts'
+import { topicRule } from './topics.ts'
+
+/** Milliseconds that running requests have to answer. */
+const API_GRACE_MS = 6_000
+/** Milliseconds for all parts together. */
+const GRACE_MS = 10_000
+/** Milliseconds for closing the pools. */
+const CLOSE_MS = 1_000
+const DATABASE_PROBE = {
+  timeoutMs: 2_000,
+  freshMs: 1_000,
+  problem: 'Postgres does not answer: queries and mutations fail',
+}
+const DATABASE_BACKOFF = { firstMs: 250, maxMs: 5_000 }
+
+interface ServiceContext {
+  readonly logger: Logger
+  /** Aborts when the process should end. */
+  readonly stop: AbortSignal
+}
+
+type Checks = Partial<Record<Role, () => Promise<Status>>>
+
+/** Runs the roles of `config` until `stop`; resolves to whether everything ended in good order. */
+export async function runService(config: ServiceConfig, context: ServiceContext): Promise<boolean> {
+  const { logger, stop } = context
+  const checks: Checks = {}
+  const health = createHealth(config.roles, checks)
+  const pools: Knex[] = []
+  const parts: Part[] = []
+  const admin = await listen('ADMIN_PORT', config.admin.port, () =>
+    startAdminServer({ ...config.admin, health, metrics: collectMetrics, logger }),
+  )
+  let sound = true
+  try {
+    await waitForSchema(config, context)
+    if (!stop.aborted) {
+      await startRoles(config, { logger, checks, pools, parts })
+      logger.info({ roles: config.roles, admin: admin.url }, 'Started')
+      sound = await untilStopped(parts, context)
+    }
+  } finally {
+    sound = (await shutDown({ health, parts, pools, admin, logger })) && sound
+  }
+  return sound
+}
+
+/** Postgres may come up after us, and is waited for; a schema that does not fit is not. */
+async function waitForSchema(config: ServiceConfig, { logger, stop }: ServiceContext): Promise<void> {
+  for (let attempt = 1; !stop.aborted; attempt++) {
+    try {
+      await prepareSchema(config, logger)
+      return
+    } catch (error) {
+      if (!isDatabaseUnavailable(error)) throw error
+      const pauseMs = backoffMs(DATABASE_BACKOFF, attempt, Math.random())
+      logger.warn({ error, attempt, pauseMs }, 'Postgres cannot be reached yet')
+      await systemClock.pause(pauseMs, stop)
+    }
+  }
+}
+
+interface Starting {
+  readonly logger: Logger
+  readonly checks: Checks
+  readonly pools: Knex[]
+  /** In the order in which they are to stop. */
+  readonly parts: Part[]
+}
+
+async function startRoles(config: ServiceConfig, { logger, checks, pools, parts }: Starting): Promise<void> {
+  const open = (role: 'api' | 'relay') => {
+    const db = createDatabase(config.database.connection, role, logger)
+    pools.push(db)
+    return db
+  }
+  const has = (role: Role) => config.roles.includes(role)
+
+  if (has('api')) {
+    const db = open('api')
+    const server = await listen('PORT', config.http.port, () =>
+      startGraphQLServer({ ...config.http, db, topicFor: topicRule(config), graceMs: API_GRACE_MS, logger }),
+    )
+    logger.info({ url: server.url }, 'The API listens')
+    checks.api = createProbe(() => db.raw('select 1'), DATABASE_PROBE)
+    parts.push({ name: 'api', running: server, graceMs: API_GRACE_MS })
+    // After the API: the last commits, too, are told to other processes.
+    parts.push({ name: 'wake notifier', running: startWakeNotifier(db, { logger }), graceMs: GRACE_MS })
+  }
+  if (has('relay')) {
+    const relay = startRelayThreads(open('relay'), config, logger)
+    checks.relay = async () => relay.status()
+    parts.push({ name: 'relay', running: relay, graceMs: RELAY_GRACE_MS })
+  }
+  if (has('consumer')) {
+    const consumer = startConsumerThread({ logger })
+    checks.consumer = async () => consumer.status()
+    parts.push({ name: 'consumer', running: consumer, graceMs: CONSUMER_GRACE_MS })
+  }
+}
+
+/** Resolves to true when the process is asked to stop, to false when a part has ended by itself. */
+async function untilStopped(parts: readonly Part[], { logger, stop }: ServiceContext): Promise<boolean> {
+  const asked = once(stop, 'abort').then(() => true)
+  const ended = parts.map(async ({ name, running }) => {
+    await running.done.catch((error: unknown) => {
+      logger.error({ part: name, error }, 'A part has failed; the service stops')
+    })
+    return false
+  })
+  return stop.aborted || (await Promise.race([asked, ...ended]))
+}
+
+/** Readiness first, so that load balancers turn away; pools last, when nobody uses them. */
+async function shutDown(all: {
+  health: Health
+  parts: readonly Part[]
+  pools: readonly Knex[]
+  admin: AdminServer
+  logger: Logger
+}): Promise<boolean> {
+  const { health, parts, pools, admin, logger } = all
+  health.drain()
+  const sound = await stopInOrder(parts, { handOnMs: API_GRACE_MS, deadlineMs: GRACE_MS, logger })
+  await Promise.race([
+    Promise.allSettled(pools.map((pool) => pool.destroy())),
+    systemClock.pause(CLOSE_MS, new AbortController().signal),
+  ])
+  await admin.stop()
+  return sound
+}
+
+/** Starts something that listens; a port that is taken is told in one clear sentence. */
+async function listen<T extends Running>(variable: string, port: number, start: () => Promise<T>): Promise<T> {
+  try {
+    return await start()
+  } catch (error) {
+    if (!(error instanceof Error && 'code' in error && error.code === 'EADDRINUSE')) throw error
+    throw new Error(`Port ${port} is in use by another process: set ${variable} to a free one`, { cause: error })
+  }
+}
