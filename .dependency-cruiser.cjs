@@ -25,7 +25,7 @@ module.exports = {
     mayImport('messaging/dead-letters', 'messaging/(outbox|inbox)', ground),
     ...['outbox', 'inbox', 'kafka', 'testing'].map((part) => mayImport(`messaging/${part}`, ground)),
     mayImport('messaging/lifecycle', 'messaging/errors'),
-    mayImport('messaging/telemetry', 'messaging/(envelope|errors)'),
+    mayImport('messaging/telemetry', 'messaging/(envelope|errors|lifecycle)'),
     {
       name: 'only the kafka folder knows a Kafka client',
       severity: 'error',
@@ -39,5 +39,9 @@ module.exports = {
       to: { path: 'node_modules/@opentelemetry/(?!api/)' },
     },
   ],
-  options: { doNotFollow: { path: 'node_modules' }, tsPreCompilationDeps: true, tsConfig: { fileName: 'tsconfig.json' } },
+  options: {
+    doNotFollow: { path: 'node_modules' },
+    tsPreCompilationDeps: true,
+    tsConfig: { fileName: 'tsconfig.json' },
+  },
 }

@@ -25,6 +25,7 @@ import { BatchSpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace'
 import { ATTR_SERVICE_INSTANCE_ID, ATTR_SERVICE_NAME } from '@opentelemetry/semantic-conventions'
 import { register } from 'import-in-the-middle/register-hooks.mjs'
 import type { TelemetryConfig } from './telemetry-config.ts'
+import { observeProcess } from './telemetry-gauges.ts'
 import { publishTelemetry } from './telemetry-handle.ts'
 import type { TelemetryIdentity } from './telemetry-identity.ts'
 import { createInstrumentations, instrumentedModules, unpatchedModules } from './telemetry-instrumentations.ts'
@@ -72,6 +73,8 @@ export function startTelemetry(config: TelemetryConfig, identity: TelemetryIdent
       : [],
   })
   trace.setGlobalTracerProvider(tracerProvider)
+
+  if (main) observeProcess()
 
   const instrumentations = createInstrumentations()
   registerInstrumentations({ instrumentations, tracerProvider, meterProvider })

@@ -232,7 +232,7 @@ export const catalogue = {
     kind: 'gauge',
     unit: '{message}',
     description: 'Rows of processed_events, as the planner estimates them',
-    attributes: [ATTR_OUTBOX, ATTR_GROUP],
+    attributes: [ATTR_OUTBOX],
   },
   dedupePruned: {
     name: 'outbox.dedupe.pruned.messages',
