@@ -52,7 +52,7 @@ export const serviceCatalogue = {
     description: 'How long the process has run',
     attributes: [],
   },
-} as const satisfies Record<string, Omit<MetricDefinition, 'kind'> & { readonly kind: string }>
+} as const
 
 /** What knex does not type: the pool behind a client. */
 interface Pool {
