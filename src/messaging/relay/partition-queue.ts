@@ -68,7 +68,8 @@ export class PartitionQueue {
    * events, which were not read as pending. Resolves to the failure, if any.
    */
   async sendApart(events: readonly OutboxEvent[]): Promise<PublishError | null> {
-    await this.idle()
+    // Not `idle()`: between its answer and this line somebody else could begin.
+    while (this.#sending !== null) await this.#sending
     const result = this.#send(events)
     this.#sending = result.then(() => {
       this.#sending = null
