@@ -4,7 +4,6 @@
  * Each start gives a worker a new uuid, so that whatever an earlier one still
  * has under way is fenced.
  */
-import { randomUUID } from 'node:crypto'
 import { type Backoff, backoffMs } from '../lifecycle/backoff.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
@@ -42,6 +41,8 @@ export interface CrewMember {
 export interface CrewOptions {
   readonly count: number
   readonly spawn: (index: number) => WorkerHandle
+  /** A uuid for each start of a worker. */
+  readonly createOwner: () => string
   readonly clock: Clock
   readonly logger: Logger
   /** Aborts when dead workers are to stay dead. */
@@ -137,7 +138,7 @@ export class Crew {
   #start(index: number): CrewMember {
     const member: CrewMember = {
       index,
-      owner: randomUUID(),
+      owner: this.#options.createOwner(),
       handle: this.#options.spawn(index),
       phase: 'starting',
       grants: new Map(),

@@ -5,6 +5,7 @@
  * replaces those that die, and says how things stand. Any number of relay
  * processes share the 64 lanes by themselves.
  */
+import { randomUUID } from 'node:crypto'
 import type { Knex } from 'knex'
 import { InvalidOptionError } from '../errors.ts'
 import { type Clock, systemClock } from '../lifecycle/clock.ts'
@@ -60,6 +61,7 @@ export function startRelay(options: RelayOptions): Relay {
     listener: (onWake) => new WakeListener({ db, clock: systemClock, logger, onWake }),
     spawn: spawner(options, logger),
     count: countOf(options),
+    createOwner: randomUUID,
     settings,
     logger,
     clock: systemClock,
@@ -71,6 +73,8 @@ export interface RelayParts {
   readonly listener: (onWake: (lanes: readonly number[]) => void) => Pick<WakeListener, 'run' | 'listening'>
   readonly spawn: (index: number) => WorkerHandle
   readonly count: number
+  /** A uuid for each start of a worker; a simulation repeats them. */
+  readonly createOwner: () => string
   readonly settings: ResolvedRelaySettings
   readonly logger: Logger
   readonly clock: Clock
