@@ -5,6 +5,7 @@
 import knex, { type Knex } from 'knex'
 import type { Logger } from '../messaging/index.ts'
 import type { PostgresConnection } from './postgres-url.ts'
+import { observePool } from './telemetry-gauges.ts'
 
 /** How one role uses the database. All times in milliseconds. */
 interface PoolProfile {
@@ -121,6 +122,8 @@ export function createDatabase(server: PostgresConnection, role: PoolRole, logge
     connection.__knex__disposed = error
     connection.connection.stream.destroy()
   })
+  // Migrations' pool lives for seconds.
+  if (role !== 'migration') observePool(role, db)
   return db
 }
 

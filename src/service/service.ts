@@ -12,6 +12,7 @@ import {
   type Logger,
   type Running,
   type Status,
+  startOutboxGauges,
   startWakeNotifier,
   systemClock,
 } from '../messaging/index.ts'
@@ -115,9 +116,11 @@ async function startRoles(config: ServiceConfig, { logger, checks, pools, parts 
     parts.push({ name: 'wake notifier', running: startWakeNotifier(db, { logger }), graceMs: GRACE_MS })
   }
   if (has('relay')) {
-    const relay = startRelayThreads(open('relay'), config, logger)
+    const db = open('relay')
+    const relay = startRelayThreads(db, config, logger)
     checks.relay = async () => relay.status()
     parts.push({ name: 'relay', running: relay, graceMs: RELAY_GRACE_MS })
+    parts.push({ name: 'gauges', running: startOutboxGauges({ db, logger }), graceMs: CLOSE_MS })
   }
   if (has('consumer')) {
     const consumer = startConsumerThread({ logger })
