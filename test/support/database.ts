@@ -10,6 +10,9 @@ import { migrate } from '../../src/messaging/schema/migrate.ts'
 import { messagingMigrations } from '../../src/messaging/schema/migration-files.ts'
 import { testPostgresUrl } from './postgres.ts'
 
+// Knex tells of broken connections on the console; tests break them on purpose.
+const silent: Knex.Logger = { debug() {}, warn() {}, error() {}, deprecate() {} }
+
 const ordersMigrations = new URL('../../migrations/orders/', import.meta.url)
 
 /** A database that is dropped, and whose pools are closed, when it goes out of scope. */
@@ -39,7 +42,7 @@ export async function createTestDatabase(options: TestDatabaseOptions = {}): Pro
   const url = testPostgresUrl(name)
   const pools: Knex[] = []
   const createPool = (config: Knex.Config = {}): Knex => {
-    const pool = knex({ client: 'pg', connection: url, pool: { min: 0, max: 10 }, ...config })
+    const pool = knex({ client: 'pg', connection: url, pool: { min: 0, max: 10 }, log: silent, ...config })
     pools.push(pool)
     return pool
   }
