@@ -14,12 +14,19 @@ const run = promisify(execFile)
 const pom = fileURLToPath(new URL('../../stack/kafka/pom.xml', import.meta.url))
 const instead = 'or set KAFKA_BROKERS to a Kafka of yours, or use compose.yaml'
 
+export interface FetchOptions {
+  /** Called before the jars are fetched. */
+  readonly onFetch: () => void
+  /** Awaited after they were, with their folder. */
+  readonly onFetched: (jars: string) => Promise<void>
+}
+
 /**
  * The folder of Kafka's jars, by version outside the checkout. The first time
- * it is fetched with Maven, after `onFetch`. Throws {@link StackError} when
+ * it is fetched with Maven. Throws {@link StackError} when
  * there is no Maven or it fails.
  */
-export async function kafkaJars({ onFetch = () => {} }: { onFetch?: () => void } = {}): Promise<string> {
+export async function kafkaJars({ onFetch, onFetched }: FetchOptions): Promise<string> {
   const text = await readFile(pom, 'utf8')
   const version = /<version>(\d[\d.]+)<\/version>/.exec(text)?.[1]
   const edition = createHash('sha256').update(text).digest('hex').slice(0, 8)
@@ -32,6 +39,7 @@ export async function kafkaJars({ onFetch = () => {} }: { onFetch?: () => void }
   )
   onFetch()
   await fetchJars(jars)
+  await onFetched(jars)
   return jars
 }
 

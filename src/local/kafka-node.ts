@@ -48,7 +48,13 @@ export async function createNode(plan: NodePlan, context: NodeContext): Promise<
   const quiet = [`-Dlog4j2.configurationFile=${logging}`, `-Dkafka.logFile=${logFile}`, '-Djava.awt.headless=true']
   const java = ['-XX:+UseSerialGC', ...quiet]
   const classPath = ['-cp', join(jars, '*')]
-  await format({ logDir, clusterId, properties, secure, java: [...java, '-XX:TieredStopAtLevel=1', ...classPath] })
+  await format({
+    logDir,
+    clusterId,
+    properties,
+    secure,
+    java: [...java, '-XX:TieredStopAtLevel=1', ...archiveOf(jvm), ...classPath],
+  })
 
   const heap = plan.roles === 'controller' ? 128 : heapMb
   return new OwnedServer({
@@ -62,6 +68,11 @@ export async function createNode(plan: NodePlan, context: NodeContext): Promise<
     answers: () => answersAs(plan, clusterId),
     startTimeoutMs: 90_000,
   })
+}
+
+/** The class archive serves the tool that prepares the folder as well; it must not write one. */
+function archiveOf(jvm: readonly string[]): readonly string[] {
+  return jvm.filter((argument) => argument.startsWith('-XX:SharedArchiveFile=') || argument.startsWith('-Xlog:cds'))
 }
 
 async function writeStore(dir: string, name: string, pem: string): Promise<string> {

@@ -9,9 +9,10 @@ import { randomBytes } from 'node:crypto'
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { ServerCertificate } from './certificates.ts'
-import { freePorts } from './free-ports.ts'
+import { archiveClasses, classArchiveArguments } from './kafka-class-archive.ts'
 import { kafkaJars, requireJava } from './kafka-jars.ts'
 import { createNode } from './kafka-node.ts'
+import { planNodes } from './kafka-plan.ts'
 import type { NodePlan, SecureListener } from './kafka-settings.ts'
 import type { OwnedServer } from './owned-server.ts'
 import { StackError } from './stack-error.ts'
@@ -82,7 +83,7 @@ export interface Kafka extends AsyncDisposable {
 /** Starts a cluster on `dir`, creating its data the first time. Throws {@link StackError} saying what to do. */
 export async function startKafka(options: KafkaOptions): Promise<Kafka> {
   await requireJava()
-  const jars = await kafkaJars(options.onFetch ? { onFetch: options.onFetch } : {})
+  const jars = await kafkaJars({ onFetch: options.onFetch ?? (() => {}), onFetched: archiveClasses })
   await mkdir(options.dir, { recursive: true })
   const clusterId = await keptClusterId(options.dir, options.nodes ?? 1)
   const plans = await planNodes(options)
@@ -96,7 +97,7 @@ export async function startKafka(options: KafkaOptions): Promise<Kafka> {
     voter,
     brokerCount: options.nodes ?? 1,
     heapMb: options.heapMb ?? 512,
-    jvm: options.jvm ?? [],
+    jvm: [...(await classArchiveArguments(jars)), ...(options.jvm ?? [])],
     secure: secureListener(options.secure),
     settings: options.settings ?? {},
   }
@@ -165,23 +166,6 @@ async function keptClusterId(dir: string, nodes: 1 | 3): Promise<string> {
   const clusterId = `K${randomBytes(16).toString('base64url').slice(1)}`
   await writeFile(file, `${JSON.stringify({ clusterId, nodes })}\n`)
   return clusterId
-}
-
-/** Brokers first, the voter last. */
-async function planNodes({ nodes = 1, ports = {}, advertised = {} }: KafkaOptions): Promise<NodePlan[]> {
-  const roles = nodes === 1 ? (['broker,controller'] as const) : (['broker', 'broker', 'broker', 'controller'] as const)
-  const free = await freePorts(roles.length * 4)
-  return roles.map((role, index) => {
-    const id = index + 1
-    const [a = 0, internal = 0, controller = 0, secure = 0] = free.slice(index * 4)
-    const client = ports[id] ?? a
-    return {
-      id,
-      roles: role,
-      ports: { client, internal, controller, secure },
-      advertisedPort: advertised[id] ?? client,
-    }
-  })
 }
 
 function asNode(plan: NodePlan, server: OwnedServer): KafkaNode {

@@ -1,0 +1,76 @@
+/**
+ * Traces for `npm start`: nothing ever waits for them. Jaeger starts beside the
+ * rest when its program is there, and after it was built in the background
+ * when Go is; the service sends to its port from the beginning.
+ */
+import type { LocalConfig } from './config.ts'
+import { freePorts, portIsFree } from './free-ports.ts'
+import { type Jaeger, type JaegerPorts, jaegerPorts, startJaeger } from './jaeger.ts'
+import { buildJaeger, canBuildJaeger, jaegerBinary } from './jaeger-binary.ts'
+
+export interface Tracing extends AsyncDisposable {
+  /** Where the service sends its spans; null leaves that to its environment. */
+  readonly endpoint: string | null
+  /** One phrase for the summary: an address, or what is going on. */
+  state(): string
+}
+
+export interface TracingOptions {
+  readonly config: LocalConfig
+  /** Folder of Jaeger's log and pid file. */
+  readonly dir: string
+  readonly say: (line: string) => void
+}
+
+/** Begins what can be begun, and says so. Never throws: a stack without traces is still one. */
+export async function beginTracing({ config, dir, say }: TracingOptions): Promise<Tracing> {
+  if (config.otlpEndpoint !== null) return withoutJaeger(`none started: traces go to ${config.otlpEndpoint}`)
+  const binary = await jaegerBinary()
+  if (binary === null && !(await canBuildJaeger())) {
+    say('Jaeger: not installed, and no Go to build it. Traces are off; install Go, or set OTEL_EXPORTER_OTLP_ENDPOINT.')
+    return withoutJaeger('not installed')
+  }
+  const ports = await usualPorts()
+  const ending = new AbortController()
+  let jaeger: Jaeger | null = null
+  let state = binary === null ? 'being built in the background, about 3 minutes' : 'starting'
+  const begin = async () => {
+    if (binary === null) say('Jaeger: building it in the background, about 3 minutes, this once')
+    const program = binary ?? (await buildJaeger({ signal: ending.signal }))
+    if (ending.signal.aborted) return
+    jaeger = await startJaeger({ binary: program, dir, ports })
+    state = jaeger.url
+    say(`Jaeger: ready at ${jaeger.url}`)
+    await Promise.race([jaeger.failed, aborted(ending.signal)])
+  }
+  const running = begin().catch((error: Error) => {
+    state = 'not running'
+    if (!ending.signal.aborted) say(`${error.message}\nThe rest goes on without traces.`)
+  })
+  return {
+    endpoint: `http://127.0.0.1:${ports.otlpHttp}`,
+    state: () => state,
+    async [Symbol.asyncDispose]() {
+      ending.abort()
+      await running
+      await jaeger?.stop()
+    },
+  }
+}
+
+function withoutJaeger(state: string): Tracing {
+  return { endpoint: null, state: () => state, [Symbol.asyncDispose]: async () => {} }
+}
+
+/** The ports that people know where they are free. */
+async function usualPorts(): Promise<JaegerPorts> {
+  const ports = await jaegerPorts()
+  const [other = 0] = await freePorts(1)
+  const query = (await portIsFree(16_686)) ? 16_686 : other
+  return { ...ports, query }
+}
+
+async function aborted(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return
+  await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }))
+}
