@@ -1,16 +1,17 @@
 /** The consumer's thread: keeps the customers' summaries, with a pool, a Kafka client and telemetry of its own. */
 import { parentPort } from 'node:worker_threads'
 import { startConsumer } from '../messaging/index.ts'
-import { createKafkaSubscriber } from '../messaging/kafka/index.ts'
+import { createKafkaPublisher, createKafkaSubscriber } from '../messaging/kafka/index.ts'
 import { ORDER_AGGREGATE } from '../orders/events.ts'
 import { summaryHandlers } from '../orders/summary.ts'
 import { readConfig } from './config.ts'
 import type { FromConsumerThread, ToConsumerThread } from './consumer-protocol.ts'
 import { CONSUMER_GRACE_MS } from './consumer-thread.ts'
 import { createDatabase } from './database.ts'
+import { ensureTopic } from './ensure-topic.ts'
 import { createLogger } from './logger.ts'
 import { shutdownTelemetry, watchTelemetry } from './telemetry-handle.ts'
-import { topicRule } from './topics.ts'
+import { topicOptions } from './topics.ts'
 
 /** The consumer's name: with the prefix in front, its group id and what its memory stands under. */
 const NAME = 'orders-summary'
@@ -24,10 +25,12 @@ const logger = createLogger({ service: NAME, thread: 'consumer' }, config.logLev
 watchTelemetry(['pg', 'knex'], (problem) => logger.warn({}, problem))
 
 const { client: _client, ...kafka } = config.kafka
+const { topicFor, createTopics } = topicOptions(config)
+const topic = topicFor(ORDER_AGGREGATE)
 const db = createDatabase(config.database.connection, 'consumer', logger)
 const consumer = startConsumer({
   name: NAME,
-  topics: [topicRule(config)(ORDER_AGGREGATE)],
+  topics: [topic],
   topicPrefix: config.topics.prefix,
   db,
   subscriber: createKafkaSubscriber({ ...kafka, clientId: NAME, logger }),
@@ -40,10 +43,18 @@ const report = () => {
   const { ready, problems } = consumer.status()
   port.postMessage({ kind: 'status', status: { ready, problems } } satisfies FromConsumerThread)
 }
+const stop = new AbortController()
+const publisher = createKafkaPublisher({ ...kafka, clientId: `${NAME}-topics`, logger })
+const topicMade = ensureTopic(topic, createTopics, { publisher, logger, signal: stop.signal }).finally(() =>
+  publisher.close(),
+)
+
 const reports = setInterval(report, REPORT_MS)
 port.on('message', (message: ToConsumerThread) => {
+  if (message.kind !== 'drain') return
+  stop.abort()
   // A failure shows in `done`, which is awaited below.
-  if (message.kind === 'drain') void consumer.stop().catch(() => {})
+  void consumer.stop().catch(() => {})
 })
 report()
 
@@ -51,6 +62,8 @@ try {
   await consumer.done
 } finally {
   clearInterval(reports)
+  stop.abort()
+  await topicMade
   await db.destroy()
   await shutdownTelemetry()
   port.close()

@@ -1,0 +1,38 @@
+/**
+ * Makes the topic that the consumer reads, where it does not exist: a consumer
+ * on a new system is then ready before the first event, and not after it.
+ */
+import {
+  backoffMs,
+  type Logger,
+  PublishError,
+  type Publisher,
+  systemClock,
+  type TopicSpec,
+} from '../messaging/index.ts'
+
+const BACKOFF = { firstMs: 500, maxMs: 30_000 }
+
+/**
+ * Resolves when `topic` exists, when making it is not allowed (whoever may will
+ * make it; the consumer waits), or when `signal` aborts. Waits out outages.
+ */
+export async function ensureTopic(
+  topic: string,
+  spec: TopicSpec,
+  { publisher, logger, signal }: { publisher: Publisher; logger: Logger; signal: AbortSignal },
+): Promise<void> {
+  for (let attempt = 1; !signal.aborted; attempt++) {
+    try {
+      if (await publisher.describeTopic(topic)) return
+      await publisher.createTopic(topic, spec)
+      logger.info({ topic, ...spec }, 'Made a topic')
+      return
+    } catch (error) {
+      const waits = error instanceof PublishError && error.kind === 'outage'
+      logger.warn({ topic, error, attempt }, waits ? 'Kafka cannot be reached yet' : 'Could not make a topic')
+      if (!waits) return
+      await systemClock.pause(backoffMs(BACKOFF, attempt, Math.random()), signal)
+    }
+  }
+}
