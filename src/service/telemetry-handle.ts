@@ -32,20 +32,23 @@ export async function collectMetrics(): Promise<string> {
   return (await registry[KEY]?.collectMetrics()) ?? ''
 }
 
+/** Milliseconds after which everything that a thread needs has been loaded. */
+const LOADED_AFTER_MS = 5_000
+
 /**
- * Tells what telemetry has to complain of, now and later, one sentence each: a
- * collector that is away, or a module of `expected` that was loaded without
- * being instrumented. Call it once, when the thread's part has started.
+ * Tells what telemetry has to complain of, from now on, one sentence each: a
+ * collector that is away, or a module of `expected` that is not instrumented
+ * some seconds after the start. Once a thread.
  */
 export function watchTelemetry(expected: readonly string[], listener: (problem: string) => void): void {
   const telemetry = registry[KEY]
   if (!telemetry) return
   telemetry.onProblem(listener)
-  for (const name of telemetry.unpatchedModules(expected)) {
-    listener(
-      `Telemetry: ${name} is not instrumented; its spans are missing. Start with --import src/service/telemetry.ts`,
-    )
-  }
+  setTimeout(() => {
+    for (const name of telemetry.unpatchedModules(expected)) {
+      listener(`Telemetry: ${name} is not instrumented, so its spans are missing; start with --import telemetry.ts`)
+    }
+  }, LOADED_AFTER_MS).unref()
 }
 
 /** Exports what is left and ends telemetry, within 5 s. The last thing a thread does: returning or exiting exports nothing. */

@@ -10,6 +10,7 @@ import { HttpInstrumentation } from '@opentelemetry/instrumentation-http'
 import { KnexInstrumentation } from '@opentelemetry/instrumentation-knex'
 import { PgInstrumentation } from '@opentelemetry/instrumentation-pg'
 import { RuntimeNodeInstrumentation } from '@opentelemetry/instrumentation-runtime-node'
+import { READ_LENGTH } from './telemetry-statements.ts'
 
 /** The modules that the loader hooks let the instrumentations patch; all others load untouched. */
 export const instrumentedModules = ['http', 'https', 'graphql', 'express', 'knex', 'pg'] as const
@@ -36,7 +37,7 @@ export function createInstrumentations(): Instrumentation[] {
         if (errors?.length) span.setStatus({ code: SpanStatusCode.ERROR })
       },
     }),
-    new KnexInstrumentation({ maxQueryLength: 500 }),
+    new KnexInstrumentation({ maxQueryLength: READ_LENGTH }),
     new PgInstrumentation({ ignoreConnectSpans: true, enhancedDatabaseReporting: false }),
     // Milliseconds: each tick wakes an idle thread.
     new RuntimeNodeInstrumentation({ monitoringPrecision: 50 }),
@@ -57,8 +58,7 @@ export function unpatchedModules(instrumentations: readonly Instrumentation[], e
   return expected.filter((name) => !patched.has(name))
 }
 
-/** Every instrumentation that patches modules has this; the interface does not say so. */
+/** What an instrumentation has patched stands in a field that its interface does not show. */
 function moduleDefinitions(instrumentation: Instrumentation): InstrumentationModuleDefinition[] {
-  const known = instrumentation as { getModuleDefinitions?: () => InstrumentationModuleDefinition[] }
-  return known.getModuleDefinitions?.() ?? []
+  return (instrumentation as { _modules?: InstrumentationModuleDefinition[] })._modules ?? []
 }

@@ -2,8 +2,8 @@
  * Which spans are recorded.
  *
  * New traces by ratio, others as their parent; and the cases that a standard
- * sampler does not know: the second span of a statement, GraphQL's work before
- * any request, a root that stands in for a child, and a batch already chosen.
+ * sampler does not know: the second span of a statement, work that belongs to
+ * nothing, a root that stands in for a child, and a batch already chosen.
  */
 import { type Context, type Link, type SpanAttributes, type SpanKind, TraceFlags, trace } from '@opentelemetry/api'
 import {
@@ -13,6 +13,7 @@ import {
   type SamplingResult,
   TraceIdRatioBasedSampler,
 } from '@opentelemetry/sdk-trace'
+import { ATTR_DB_SYSTEM_NAME } from '@opentelemetry/semantic-conventions'
 import type { SamplerConfig } from './telemetry-config.ts'
 
 const KNEX_SCOPE = '@opentelemetry/instrumentation-knex'
@@ -42,8 +43,9 @@ class OutboxSampler implements Sampler {
     if (name.startsWith('pg.query') && parentScope(context) === KNEX_SCOPE) {
       return { decision: SamplingDecision.NOT_RECORD }
     }
-    // Work on the schema at the start belongs to no request.
-    if (name.startsWith('graphql.') && !trace.getSpan(context)) return { decision: SamplingDecision.NOT_RECORD }
+    // Housekeeping, migrations, GraphQL's work on its schema: they belong to no request and no event.
+    const homeless = name.startsWith('graphql.') || attributes[ATTR_DB_SYSTEM_NAME] !== undefined
+    if (homeless && !trace.getSpan(context)) return { decision: SamplingDecision.NOT_RECORD }
     const [origin] = links
     if (attributes['outbox.trace.detached'] === true && origin) {
       return { decision: decided((origin.context.traceFlags & TraceFlags.SAMPLED) !== 0) }

@@ -4,7 +4,7 @@
  * ready-made NodeSDK starts exporters and log pipelines by itself.
  */
 
-import { hostname } from 'node:os'
+import { arch, hostname } from 'node:os'
 import { isMainThread } from 'node:worker_threads'
 import { context, DiagLogLevel, diag, metrics, propagation, trace } from '@opentelemetry/api'
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
@@ -16,7 +16,6 @@ import {
   defaultResource,
   detectResources,
   envDetector,
-  hostDetector,
   type Resource,
   resourceFromAttributes,
 } from '@opentelemetry/resources'
@@ -38,6 +37,9 @@ import { views } from './telemetry-views.ts'
 
 /** Milliseconds that the last export may take; a collector that is away must not hold up a stop. */
 const SHUTDOWN_MS = 5_000
+
+const ATTR_HOST_NAME = 'host.name'
+const ATTR_HOST_ARCH = 'host.arch'
 
 /** Starts telemetry in this thread and publishes its handle. */
 export function startTelemetry(config: TelemetryConfig, identity: TelemetryIdentity): void {
@@ -93,16 +95,20 @@ export function startTelemetry(config: TelemetryConfig, identity: TelemetryIdent
 }
 
 function createResource({ serviceName, instance }: TelemetryIdentity): Resource {
-  // Other detectors would tell command lines and users.
-  const detected = defaultResource().merge(detectResources({ detectors: [envDetector, hostDetector] }))
-  const process = detected.attributes[ATTR_SERVICE_INSTANCE_ID] ?? hostname()
-  return detected.merge(
-    resourceFromAttributes({
-      [ATTR_SERVICE_NAME]: serviceName,
-      // The same after a restart: a random one makes every series new.
-      [ATTR_SERVICE_INSTANCE_ID]: `${process}/${instance}`,
-    }),
-  )
+  // Other detectors would tell command lines and users, and find some of it out too late for the first spans.
+  const given = detectResources({ detectors: [envDetector] })
+  const host = { [ATTR_HOST_NAME]: hostname(), [ATTR_HOST_ARCH]: arch() }
+  const process = given.attributes[ATTR_SERVICE_INSTANCE_ID] ?? hostname()
+  return defaultResource()
+    .merge(resourceFromAttributes(host))
+    .merge(given)
+    .merge(
+      resourceFromAttributes({
+        [ATTR_SERVICE_NAME]: serviceName,
+        // The same after a restart: a random one makes every series new.
+        [ATTR_SERVICE_INSTANCE_ID]: `${process}/${instance}`,
+      }),
+    )
 }
 
 function createPushReader({ metricIntervalMs }: TelemetryConfig): IMetricReader {

@@ -14,12 +14,20 @@ import {
 /** What the processor gets: a span that can still be changed. */
 type StartedSpan = Parameters<SpanProcessor['onStart']>[0]
 
-/** Renames knex's raw statements as they start. */
+/** Characters of a statement that a span keeps. */
+const SHOWN_LENGTH = 500
+
+/** Characters of a statement that are looked at: what it changes may come late in it. */
+export const READ_LENGTH = 5_000
+
+/** Renames knex's raw statements as they start, and shortens long ones. */
 export const statementNames: SpanProcessor = {
   onStart(span: StartedSpan, _parent: Context): void {
     const { name, attributes } = span as unknown as ReadableSpan
     const text = attributes[ATTR_DB_QUERY_TEXT]
-    if (!name.startsWith('raw') || typeof text !== 'string') return
+    if (typeof text !== 'string') return
+    if (text.length > SHOWN_LENGTH) span.setAttribute(ATTR_DB_QUERY_TEXT, `${text.slice(0, SHOWN_LENGTH)}…`)
+    if (!name.startsWith('raw')) return
     const { operation, table } = describeStatement(text)
     span.setAttribute(ATTR_DB_OPERATION_NAME, operation)
     if (table !== null) span.setAttribute(ATTR_DB_COLLECTION_NAME, table)
