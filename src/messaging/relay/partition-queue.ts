@@ -57,9 +57,11 @@ export class PartitionQueue {
 
   /** Starts sending unless a batch is in flight already. */
   start(): void {
-    if (this.#sending !== null || this.#waiting.length === 0) return
+    if (this.#sending !== null || this.#waiting.length === 0 || this.#options.cancelled.aborted) return
     this.#sending = this.#drain().finally(() => {
       this.#sending = null
+      // For what was pushed between the last look and this line.
+      this.start()
     })
   }
 

@@ -41,9 +41,7 @@ export class Settler {
   accept(events: readonly HandEvent[], where: TopicPartition): void {
     getInstruments().published.add(events.length, { [ATTR_OUTBOX]: outboxName(), [ATTR_DESTINATION]: where.topic })
     for (const taken of events) this.#accepted.push(taken)
-    this.#settling ??= untraced(() => this.#settleAll()).finally(() => {
-      this.#settling = null
-    })
+    this.#start()
   }
 
   /** Resolves once everything accepted is settled, or given up on cancellation. */
@@ -51,13 +49,24 @@ export class Settler {
     while (this.#settling !== null) await this.#settling
   }
 
+  #start(): void {
+    if (this.#settling !== null || this.#accepted.length === 0 || this.#options.cancelled.aborted) return
+    this.#settling = untraced(() => this.#settleAll()).finally(() => {
+      this.#settling = null
+      // For what was accepted between the last look and this line.
+      this.#start()
+    })
+  }
+
   async #settleAll(): Promise<void> {
     const { hand, chores, cancelled } = this.#options
     while (this.#accepted.length > 0 && !cancelled.aborted) {
-      const batch = this.#accepted.slice(0, SETTLE_COUNT).filter((taken) => hand.has(taken))
+      const next = this.#accepted.slice(0, SETTLE_COUNT)
+      const batch = next.filter((taken) => hand.has(taken))
       try {
         if (batch.length > 0) await this.#settle(batch)
-        this.#accepted.splice(0, SETTLE_COUNT)
+        // More may have been accepted behind them meanwhile.
+        this.#accepted.splice(0, next.length)
         chores.succeeded()
       } catch (error) {
         await chores.failed(error, cancelled)
