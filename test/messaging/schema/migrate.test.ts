@@ -1,8 +1,8 @@
 /** Migrations: applied once by whoever comes first, whole or not at all, and never in anybody's way for long. */
-import { once } from 'node:events'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { pathToFileURL } from 'node:url'
 import { expect, test } from '@jest/globals'
 import type { Knex } from 'knex'
@@ -87,8 +87,10 @@ test('leaves nothing of a migration whose instance was killed, and the next one 
 
   const dying = migrate(doomed, folder.url, 'test')
   dying.catch(() => {})
+  const doomedPid = await backendThat(database.db, `application_name = 'doomed' and wait_event = 'PgSleep'`)
   const waiting = migrate(database.createPool(), folder.url, 'test')
-  await kill(database.db, `application_name = 'doomed' and wait_event = 'PgSleep'`)
+  await backendThat(database.db, `wait_event_type = 'Lock' and wait_event = 'advisory'`)
+  await database.db.raw('select pg_terminate_backend(?)', [doomedPid])
 
   await expect(dying).rejects.toThrow()
   expect(await waiting).toEqual(['0001_first', '0002_slow'])
@@ -230,15 +232,15 @@ test('refuses to take back what has no way back', async () => {
   await expect(migrateDown(database.db, folder.url, 'test')).rejects.toThrow('cannot be taken back')
 })
 
-/** Ends the first backend of this database that `condition` describes, once there is one. */
-async function kill(db: Knex, condition: string): Promise<void> {
+/** The first backend of this database that `condition` describes, once there is one. */
+async function backendThat(db: Knex, condition: string): Promise<number> {
   const { rows } = await db.raw(
-    `select pg_terminate_backend(pid)
+    `select pid
        from pg_stat_activity
       where datname = current_database()
         and ${condition}`,
   )
-  if (rows.length > 0) return
-  await once(AbortSignal.timeout(20), 'abort')
-  await kill(db, condition)
+  if (rows.length > 0) return rows[0].pid
+  await sleep(20)
+  return await backendThat(db, condition)
 }
