@@ -121,6 +121,21 @@ export class InMemoryOutbox implements RelaySource, LaneDirectory, TopicRegistry
     return this.#rows.reduce((sum, _, lane) => sum + this.#pendingOf(lane).length, 0)
   }
 
+  /** Keys that are held or parked. */
+  get heldCount(): number {
+    return this.#keys.size
+  }
+
+  /** Keys that wait for an operator. */
+  get parkedKeys(): readonly KeyRef[] {
+    return [...this.#keys.values()].filter(({ state }) => state === 'parked')
+  }
+
+  /** Workers whose leases have not expired. */
+  get liveOwners(): readonly string[] {
+    return this.#lanes.liveOwners
+  }
+
   get lanes(): readonly LaneState[] {
     return this.#lanes.states
   }

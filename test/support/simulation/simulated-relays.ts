@@ -1,0 +1,111 @@
+/** Relay processes of a simulation: the real relay and its real workers, over memory, in virtual time. */
+
+import { PublishError } from '../../../src/messaging/errors.ts'
+import { silentLogger } from '../../../src/messaging/lifecycle/logger.ts'
+import { defaultTopicFor } from '../../../src/messaging/outbox/topic-rule.ts'
+import { resolveRelaySettings } from '../../../src/messaging/relay/options.ts'
+import { type Relay, superviseRelay } from '../../../src/messaging/relay/relay.ts'
+import { spawnInline } from '../../../src/messaging/relay/spawn.ts'
+import { runWorker } from '../../../src/messaging/relay/worker.ts'
+import type { InMemoryBroker } from '../../../src/messaging/testing/in-memory-broker.ts'
+import type { InMemoryOutbox } from '../../../src/messaging/testing/in-memory-outbox.ts'
+import type { Publisher } from '../../../src/messaging/transport.ts'
+import { type CallFault, SimulatedProcess } from './simulated-process.ts'
+import type { VirtualTime } from './virtual-time.ts'
+
+export const topicFor = defaultTopicFor('')
+
+/** Few attempts and small batches: parking and batching happen within a short run. */
+const settings = { maxAttempts: 3, batchSize: 20 } as const
+
+/** Milliseconds for which a publisher repeats a batch. */
+const DELIVERY_TIMEOUT_MS = 2_000
+
+export interface SimulatedRelay {
+  readonly process: SimulatedProcess
+  readonly relay: Relay
+  /** Tells it that lanes have something new, as a notification would. */
+  wake(lanes: readonly number[]): void
+}
+
+export interface Surroundings {
+  readonly time: VirtualTime
+  readonly outbox: InMemoryOutbox
+  readonly broker: InMemoryBroker
+  readonly partitionCount: number
+  /** What becomes of the next call to the database. */
+  readonly databaseFault: () => CallFault
+  /** A send ended with an unknown outcome: it may be on the topic twice in the end. */
+  readonly onUnknownOutcome: () => void
+  /** Something happened that may never happen. */
+  readonly onDefect: (problem: string) => void
+}
+
+let owners = 0
+
+/** Names start anew, so that a seed gives the same names. */
+export function resetOwners(): void {
+  owners = 0
+}
+
+export function startSimulatedRelay(around: Surroundings): SimulatedRelay {
+  const { time, outbox, broker, partitionCount, databaseFault } = around
+  const process = new SimulatedProcess(time, databaseFault)
+  const { clock } = process
+  const store = process.over(outbox)
+  let onWake: (lanes: readonly number[]) => void = () => {}
+
+  const relay = superviseRelay({
+    directory: store,
+    listener: (listener) => {
+      onWake = listener
+      return { listening: true, run: (signal) => clock.pause(Number.MAX_SAFE_INTEGER, signal) }
+    },
+    spawn: () =>
+      spawnInline((line) =>
+        runWorker({
+          line,
+          source: store,
+          registry: store,
+          publisher: publisherOf(process, broker.createPublisher({ deliveryTimeoutMs: DELIVERY_TIMEOUT_MS }), around),
+          topicFor,
+          createTopics: { partitionCount, replicationFactor: null },
+          settings,
+          logger: silentLogger,
+          clock,
+        }),
+      ),
+    count: 1,
+    createOwner: () => {
+      owners += 1
+      return `00000000-0000-7000-8000-${String(owners).padStart(12, '0')}`
+    },
+    settings: resolveRelaySettings(settings),
+    logger: silentLogger,
+    clock,
+  })
+  return {
+    process,
+    relay,
+    wake(lanes) {
+      if (process.running) onWake(lanes)
+    },
+  }
+}
+
+function publisherOf(process: SimulatedProcess, publisher: Publisher, around: Surroundings): Publisher {
+  return {
+    async publish(batch, options) {
+      const sent = publisher.publish(batch, options).catch((error: unknown) => {
+        if (!(error instanceof PublishError)) around.onDefect(`a send failed in an unforeseen way: ${error}`)
+        else if (error.outcome === 'unknown') around.onUnknownOutcome()
+        throw error
+      })
+      return await process.pass(() => sent)
+    },
+    describeTopic: (topic) => process.pass(() => publisher.describeTopic(topic)),
+    createTopic: (topic, spec) => process.pass(() => publisher.createTopic(topic, spec)),
+    ping: () => process.pass(() => publisher.ping()),
+    close: () => process.pass(() => publisher.close()),
+  }
+}
