@@ -58,7 +58,8 @@ export async function isRunning(pid: number, text: string): Promise<boolean> {
   return (await commandLine(pid)).includes(text)
 }
 
-async function commandLine(pid: number): Promise<string> {
+/** The command line of process `pid`; empty when there is none. */
+export async function commandLine(pid: number): Promise<string> {
   if (process.platform === 'linux') {
     return (await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')).replaceAll('\0', ' ')
   }

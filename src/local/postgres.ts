@@ -13,7 +13,7 @@ import pg from 'pg'
 import type { ServerCertificate } from './certificates.ts'
 import { exists } from './exists.ts'
 import { freePorts } from './free-ports.ts'
-import { endLeftover, isRunning } from './leftover.ts'
+import { commandLine, endLeftover } from './leftover.ts'
 import { OwnedServer } from './owned-server.ts'
 import { type PostgresBinaries, postgresBinaries } from './postgres-binaries.ts'
 import { reachableDir } from './reachable-dir.ts'
@@ -27,8 +27,8 @@ export interface PostgresOptions {
   /** @defaultValue a free one */
   readonly port?: number
   /**
-   * Whether a commit survives a crash of the machine. Without it, commits are
-   * faster and a killed process still loses nothing: enough for tests.
+   * Whether a commit survives a crash of the machine. Without it commits do not
+   * wait for the disk, and still survive the kill of every process: enough for tests.
    * @defaultValue true
    */
   readonly durable?: boolean
@@ -134,7 +134,7 @@ function ourSettings(durable: boolean): Record<string, string | number> {
     max_connections: 300,
     max_wal_size: '1GB',
     log_checkpoints: 'off',
-    ...(durable ? {} : { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off' }),
+    ...(durable ? {} : { fsync: 'off', full_page_writes: 'off' }),
   }
 }
 
@@ -190,12 +190,14 @@ async function initialise(dir: string, dataDir: string, { initdb, account }: Pos
 /**
  * Removes the postmaster.pid of a server that is gone, when its number now
  * belongs to another program: Postgres itself would take that for a postmaster.
- * The caller has the folder to itself, so no postmaster starts meanwhile.
+ * The caller has the folder to itself, so no postmaster starts meanwhile; and
+ * backends that outlived theirs still keep a new one out, by shared memory.
  */
 async function removeStaleLock(dataDir: string): Promise<void> {
   const lock = join(dataDir, 'postmaster.pid')
   const pid = Number((await readFile(lock, 'utf8').catch(() => '')).split('\n')[0])
-  if (pid > 0 && !(await isRunning(pid, commandOf(dataDir)))) await rm(lock, { force: true })
+  const command = pid > 0 ? await commandLine(pid) : ''
+  if (command !== '' && !command.includes(commandOf(dataDir))) await rm(lock, { force: true })
 }
 
 /** What only the postmaster of `dataDir` has in its command line. */
