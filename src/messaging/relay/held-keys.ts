@@ -22,7 +22,7 @@ interface State {
   attempts: number
   reason: string
   dueAt: number
-  /** Its held events are being published. */
+  /** Its held events are being published, or its state is being written down: nothing else begins with it. */
   running: boolean
 }
 
@@ -68,14 +68,23 @@ export class HeldKeys {
     this.#keys.delete(keyOf(ref))
   }
 
-  /** Counts a refusal of the key's first event; the answer is what to write down. */
+  /**
+   * Counts a refusal of the key's first event; the answer is what to write down.
+   * The key rests until `written` says that this is done.
+   */
   refused(ref: KeyRef, reason: string, { park = false }: { park?: boolean } = {}): HoldRequest {
     const attempts = (this.#keys.get(keyOf(ref))?.attempts ?? 0) + 1
     const parked = park || attempts >= this.#maxAttempts
     const retryInMs = backoffMs(heldBackoff, attempts, this.#clock.random())
     const dueAt = this.#clock.now() + retryInMs
-    this.#keys.set(keyOf(ref), { ref, state: parked ? 'parked' : 'backoff', attempts, reason, dueAt, running: false })
+    this.#keys.set(keyOf(ref), { ref, state: parked ? 'parked' : 'backoff', attempts, reason, dueAt, running: true })
     return { attempts, reason, retryInMs, park: parked }
+  }
+
+  /** Notes that the database knows of the refusal. */
+  written(ref: KeyRef): void {
+    const state = this.#keys.get(keyOf(ref))
+    if (state !== undefined) state.running = false
   }
 
   /** Notes that the key's first event got through: the next one's attempts begin anew. */

@@ -8,6 +8,7 @@ import type { Logger } from '../lifecycle/logger.ts'
 import type { KeyRef, RelaySource } from '../source.ts'
 import { untraced } from '../telemetry/tracing.ts'
 import type { TopicPartition } from '../transport.ts'
+import type { Chores } from './chores.ts'
 import type { Destinations } from './destinations.ts'
 import type { Hand } from './hand.ts'
 import type { HeldKeys } from './held-keys.ts'
@@ -20,6 +21,7 @@ export interface HeldRunsOptions {
   readonly source: RelaySource
   readonly hand: Hand
   readonly heldKeys: HeldKeys
+  readonly chores: Chores
   readonly destinations: Destinations
   readonly queueOf: (where: TopicPartition) => PartitionQueue
   readonly batchSize: number
@@ -69,12 +71,14 @@ export class HeldRuns {
       }
       const events = await source.readHeld(key, limit)
       if (events.length === 0) {
-        if (!(await source.releaseKey(hand.ownership([key.lane]), key))) {
+        const isReleased = await source.releaseKey(hand.ownership([key.lane]), key)
+        if (!isReleased && (await this.#isHeld(key))) {
           // Something of the key has become held meanwhile, or the lane is lost:
           // a later run finds out which.
           heldKeys.postpone(key, 0)
           return
         }
+        // Released now, or by a release whose answer was lost.
         heldKeys.forget(key)
         logger.info({ ...key }, 'held key let go')
         return
@@ -85,9 +89,17 @@ export class HeldRuns {
     heldKeys.forget(key)
   }
 
+  async #isHeld(key: KeyRef): Promise<boolean> {
+    const held = await this.#options.source.heldKeys([key.lane])
+    return held.some(
+      ({ topic, aggregateType, aggregateId }) =>
+        topic === key.topic && aggregateType === key.aggregateType && aggregateId === key.aggregateId,
+    )
+  }
+
   /** Resolves to whether to go on with the key's next events. */
   async #publish(key: KeyRef, events: readonly OutboxEvent[]): Promise<boolean> {
-    const { source, hand, heldKeys, destinations, queueOf, clock, onFenced, logger } = this.#options
+    const { source, hand, heldKeys, chores, destinations, queueOf, clock, onFenced, logger } = this.#options
     const [first] = events
     const where = first === undefined ? null : destinations.place(first, clock.now())
     if (first === undefined || where === null) {
@@ -107,8 +119,10 @@ export class HeldRuns {
       if (events.length > 1) return await this.#publish(key, [first])
       const request = heldKeys.refused(key, failure.reason)
       logger.warn({ ...key, event_id: first.id, ...request }, request.park ? 'key parked' : 'key held')
-      const { fencedLanes } = await source.hold(ownership, key, request)
-      onFenced(fencedLanes)
+      chores.start(async () => {
+        onFenced((await source.hold(hand.ownership([key.lane]), key, request)).fencedLanes)
+        heldKeys.written(key)
+      })
       return false
     }
     destinations.failed(failure)

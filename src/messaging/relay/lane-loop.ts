@@ -87,6 +87,7 @@ export class LaneLoop {
       ...options,
       hand: this.#hand,
       heldKeys: this.#heldKeys,
+      chores: this.#chores,
       destinations: this.#destinations,
       queueOf: (where) => this.#queueOf(where),
       batchSize: settings.batchSize,
@@ -283,6 +284,7 @@ export class LaneLoop {
     this.#options.logger.warn({ ...key, event_id: event.id, ...request }, request.park ? 'key parked' : 'key held')
     this.#chores.start(async () => {
       this.#fenced((await this.#options.source.hold(this.#hand.ownership([key.lane]), key, request)).fencedLanes)
+      this.#heldKeys.written(key)
     })
   }
 
