@@ -1,3 +1,5 @@
+import { type Clock, systemClock } from './clock.ts'
+
 /** Background work that somebody owns: the relay, a consumer, the HTTP server. */
 export interface Running extends AsyncDisposable {
   /** Settles once the work has ended; rejects only if it ended by failing. */
@@ -19,9 +21,12 @@ export interface Shutdown {
  *
  * `work` returns when it has drained. What it rejects with after `cancelled`
  * is the cancellation itself, so it does not count as a failure. `graceMs` is
- * how long draining may last before it is cancelled.
+ * how long draining may last on `clock` before it is cancelled.
  */
-export function run(work: (shutdown: Shutdown) => Promise<void>, { graceMs }: { graceMs: number }): Running {
+export function run(
+  work: (shutdown: Shutdown) => Promise<void>,
+  { graceMs, clock = systemClock }: { graceMs: number; clock?: Clock },
+): Running {
   const drain = new AbortController()
   const cancel = new AbortController()
 
@@ -34,12 +39,14 @@ export function run(work: (shutdown: Shutdown) => Promise<void>, { graceMs }: { 
 
   async function stopOnce(): Promise<void> {
     drain.abort()
-    const timer = setTimeout(() => {
-      cancel.abort()
-    }, graceMs)
-    await done.finally(() => {
-      clearTimeout(timer)
+    const ended = new AbortController()
+    const grace = clock.pause(graceMs, ended.signal).then(() => {
+      if (!ended.signal.aborted) cancel.abort()
     })
+    await done.finally(() => {
+      ended.abort()
+    })
+    await grace
   }
 
   let stopping: Promise<void> | undefined

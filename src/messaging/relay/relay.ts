@@ -133,7 +133,7 @@ export function superviseRelay(parts: RelayParts): Relay {
     await clock.pause(1_000, ended.signal)
   }
 
-  const running = run((shutdown) => untraced(() => supervise(shutdown)), settings)
+  const running = run((shutdown) => untraced(() => supervise(shutdown)), { ...settings, clock })
   return { ...running, status: () => toStatus({ ...shared, progress }) }
 }
 
