@@ -68,3 +68,5 @@ try {
   await shutdownTelemetry()
   port.close()
 }
+// Telemetry may have given up on a collector that is silent: its socket must not keep the thread.
+process.exit()

@@ -34,3 +34,5 @@ try {
   await shutdownTelemetry()
   parentPort.close()
 }
+// Telemetry may have given up on a collector that is silent: its socket must not keep the thread.
+process.exit()

@@ -51,7 +51,7 @@ export function watchTelemetry(expected: readonly string[], listener: (problem: 
   }, LOADED_AFTER_MS).unref()
 }
 
-/** Exports what is left and ends telemetry, within 5 s. The last thing a thread does: returning or exiting exports nothing. */
+/** Exports what is left and ends telemetry, within 3 s. The last thing a thread does: returning or exiting exports nothing. */
 export async function shutdownTelemetry(): Promise<void> {
   await registry[KEY]?.shutdown()
 }

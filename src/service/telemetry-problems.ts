@@ -44,5 +44,6 @@ export class TelemetryProblems {
 /** The SDK reports errors as JSON with a stack; the message is enough. */
 function shorten(message: string): string {
   const [, quoted] = /"message":"((?:[^"\\]|\\.)*)"/.exec(message) ?? []
-  return `Telemetry: ${(quoted || message.split('\n', 1)[0] || message).slice(0, 200)}`
+  const text = quoted || message.split('\n', 1)[0] || message
+  return `Telemetry: ${text === 'Timeout' ? 'the collector does not answer in time' : text.slice(0, 200)}`
 }

@@ -35,8 +35,11 @@ import { statementNames } from './telemetry-statements.ts'
 import { createThreadReader } from './telemetry-threads.ts'
 import { views } from './telemetry-views.ts'
 
-/** Milliseconds that the last export may take; a collector that is away must not hold up a stop. */
-const SHUTDOWN_MS = 5_000
+/**
+ * Milliseconds that the last export may take: a collector that is away must not
+ * hold up a stop. Threads end one after another, within the grace of the whole.
+ */
+const SHUTDOWN_MS = isMainThread ? 3_000 : 2_000
 
 const ATTR_HOST_NAME = 'host.name'
 const ATTR_HOST_ARCH = 'host.arch'

@@ -80,3 +80,11 @@ async function untilReady(adminUrl: string): Promise<void> {
     await new Promise((resolve) => setTimeout(resolve, 100))
   }
 }
+
+/** Places an order of one item. */
+export function placeOrder(service: ServiceProcess, customerId = 'customer-1') {
+  return service.mutate(
+    'mutation PlaceOrder($input: PlaceOrderInput!) { placeOrder(input: $input) { order { id } } }',
+    { input: { customerId, items: [{ sku: 'sku-1', quantity: 1, unitPriceCents: 100 }] } },
+  )
+}
