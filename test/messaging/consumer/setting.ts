@@ -1,0 +1,68 @@
+/** A consumer over a database of its own, with an effects table, fed by hand. */
+import type { Knex } from 'knex'
+import { type Consumer, startConsumer } from '../../../src/messaging/consumer/consumer.ts'
+import { defineHandlers, type Handler, type HandlerSet } from '../../../src/messaging/consumer/handlers.ts'
+import type { ConsumerOptions } from '../../../src/messaging/consumer/options.ts'
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { ScriptedSubscriber, TOPIC } from './scripted-subscriber.ts'
+
+export interface Setting extends AsyncDisposable {
+  readonly database: TestDatabase
+  readonly db: Knex
+  readonly subscriber: ScriptedSubscriber
+  readonly consumer: Consumer
+  /** Ids of events in the order in which their effects were written, which have no unique key. */
+  effects(): Promise<readonly string[]>
+}
+
+/** Writes one row per call: a second effect would be seen. */
+export const writeEffect: Handler = async (trx, event) => {
+  await trx('effects').insert({ event_id: event.id, aggregate_id: event.aggregate.id })
+}
+
+export async function createEffects(db: Knex): Promise<void> {
+  await db.raw(
+    'create table effects (seq bigint generated always as identity, event_id uuid not null, aggregate_id text not null)',
+  )
+}
+
+export async function effectsOf(db: Knex): Promise<readonly string[]> {
+  return await db('effects').orderBy('seq').pluck('event_id')
+}
+
+/** Fast retries, so that a test waits for milliseconds where an operator waits for seconds. */
+export const fast = { retryFirstMs: 1, retryMaxMs: 5 } as const
+
+export async function createSetting(
+  handlers: HandlerSet | Handler = writeEffect,
+  options: Partial<ConsumerOptions> = {},
+): Promise<Setting> {
+  const database = await createTestDatabase()
+  const { db } = database
+  await createEffects(db)
+  const subscriber = new ScriptedSubscriber()
+  const consumer = startConsumer({
+    name: 'summary',
+    topics: [TOPIC],
+    db,
+    subscriber,
+    handlers: typeof handlers === 'function' ? defineHandlers({ OrderPlaced: handlers }) : handlers,
+    ...fast,
+    ...options,
+  })
+  return {
+    database,
+    db,
+    subscriber,
+    consumer,
+    effects: () => effectsOf(db),
+    async [Symbol.asyncDispose]() {
+      await consumer.stop()
+      await database[Symbol.asyncDispose]()
+    },
+  }
+}
+
+export function idOf(record: { readonly headers: Readonly<Record<string, string>> }): string {
+  return record.headers.event_id ?? ''
+}
