@@ -25,11 +25,12 @@ const CONNECTION_WORDS =
 
 /** Whether `error` says that the database could not do its work just now, and not that it was asked wrongly. */
 export function isDatabaseUnavailable(error: unknown): boolean {
-  if (!(error instanceof Error)) return false
+  // Not by `instanceof`: an error may come from another realm or thread.
+  if (typeof error !== 'object' || error === null) return false
+  const { name = '', message = '', code = '', cause } = error as Partial<Record<string, unknown>>
   // A transaction that was rolled back names what had failed as its cause.
-  if (error.cause !== undefined && isDatabaseUnavailable(error.cause)) return true
+  if (cause !== undefined && isDatabaseUnavailable(cause)) return true
   // The pool had no connection to give in time, or is being closed.
-  if (error.name === 'KnexTimeoutError' || error.name === 'TimeoutError' || error.message === 'aborted') return true
-  const code = 'code' in error ? String(error.code) : ''
-  return PASSING.test(code) || SOCKET_CODES.has(code) || CONNECTION_WORDS.test(error.message)
+  if (name === 'KnexTimeoutError' || name === 'TimeoutError' || message === 'aborted') return true
+  return PASSING.test(String(code)) || SOCKET_CODES.has(String(code)) || CONNECTION_WORDS.test(String(message))
 }

@@ -80,10 +80,9 @@ function describe(cause: unknown, formatted: GraphQLFormattedError, logger: Logg
 
 /** Whether GraphQL itself found the request wanting: it cannot be parsed, is not valid, or its variables do not fit. */
 function isComplaintAboutRequest(cause: unknown, formatted: GraphQLFormattedError): boolean {
-  const code = formatted.extensions?.code
-  return cause instanceof GraphQLError && cause.originalError === undefined && code !== 'INTERNAL_SERVER_ERROR'
+  return cause instanceof GraphQLError && formatted.extensions?.code !== 'INTERNAL_SERVER_ERROR'
 }
 
 function hasCode(error: unknown, code: string): boolean {
-  return error instanceof Error && 'code' in error && error.code === code
+  return typeof error === 'object' && error !== null && 'code' in error && error.code === code
 }
