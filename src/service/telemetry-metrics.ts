@@ -41,6 +41,11 @@ export class MainMetrics {
     this.#threads.set(report.instance, { ...report, heardAt: performance.now() })
   }
 
+  /** Hears no more of other threads. */
+  close(): void {
+    this.#channel.close()
+  }
+
   /** All threads' metrics as Prometheus text. */
   async collect(): Promise<string> {
     const { resourceMetrics } = await this.reader.collect()

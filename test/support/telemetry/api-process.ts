@@ -1,8 +1,8 @@
-/** A process as `service/main.ts` makes it, with the API alone: started by tests with the preload, told what to do over its channel. */
+/** A process with the API alone, started by tests with the preload and told over its channel what to do. */
 import knex from 'knex'
 import { startGraphQLServer } from '../../../src/graphql/server.ts'
 import { defaultTopicFor, silentLogger } from '../../../src/messaging/index.ts'
-import { collectMetrics, shutdownTelemetry, watchTelemetry } from '../../../src/service/telemetry-handle.ts'
+import { shutdownTelemetry, watchTelemetry } from '../../../src/service/telemetry-handle.ts'
 
 const db = knex({ client: 'pg', connection: process.env.TEST_DATABASE_URL ?? '' })
 const server = await startGraphQLServer({
@@ -14,19 +14,29 @@ const server = await startGraphQLServer({
   graceMs: 2_000,
   logger: silentLogger,
 })
-const problems: string[] = []
-watchTelemetry(
-  ['http', 'express', 'graphql', 'knex', 'pg', ...(process.env.TEST_EXPECTS?.split(',') ?? [])],
-  (problem) => problems.push(problem),
-)
 
-process.on('message', (message) => void answer(message as string))
+const expected = ['http', 'express', 'graphql', 'knex', 'pg', ...(process.env.TEST_EXPECTS?.split(',') ?? [])]
+const problems: string[] = []
+let wanted = Number.POSITIVE_INFINITY
+const tell = () => {
+  if (problems.length >= wanted) process.send?.({ problems })
+}
+watchTelemetry(expected, (problem) => {
+  problems.push(problem)
+  tell()
+})
+
+process.on('message', (message: { kind: 'problems'; count: number } | { kind: 'stop' }) => {
+  if (message.kind === 'stop') {
+    void stop()
+    return
+  }
+  wanted = message.count
+  tell()
+})
 process.send?.({ url: server.url })
 
-async function answer(message: string): Promise<void> {
-  if (message === 'metrics') process.send?.({ metrics: await collectMetrics() })
-  if (message === 'problems') process.send?.({ problems })
-  if (message !== 'stop') return
+async function stop(): Promise<void> {
   await server.stop()
   await db.destroy()
   await shutdownTelemetry()

@@ -1,0 +1,130 @@
+/** The preload in a real process: what it takes from the environment, and what it says of itself. */
+
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { fileURLToPath } from 'node:url'
+import { expect, test } from '@jest/globals'
+import { readTelemetryConfig } from '../../src/service/telemetry-config.ts'
+import { createTestDatabase } from '../support/database.ts'
+import { startOtlpSink } from '../support/otlp/sink.ts'
+
+const preload = new URL('../../src/service/telemetry.ts', import.meta.url).href
+const script = fileURLToPath(new URL('../support/telemetry/api-process.ts', import.meta.url))
+
+test('PC-70 says which expected module is not instrumented, and nothing of those that are', async () => {
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.url, { TEST_EXPECTS: 'kafkajs' })
+
+  await api.mutate('sku-1')
+
+  expect(await api.problems(1)).toEqual([expect.stringContaining('kafkajs is not instrumented')])
+}, 90_000)
+
+test('without an endpoint nothing is exported, nothing is complained of, and ids are given all the same', async () => {
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.url, {})
+
+  const { extensions } = await api.mutate('sku-1')
+
+  expect(extensions.outbox.traceId).toMatch(/^[\da-f]{32}$/)
+  const { rows } = await database.db.raw<{ rows: { traceparent: string }[] }>('select traceparent from outbox')
+  expect(rows[0]?.traceparent).toContain(extensions.outbox.traceId)
+}, 90_000)
+
+test('a refused mutation is an error in its trace, though it is answered with 200', async () => {
+  await using sink = await startOtlpSink()
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.url, { OTEL_EXPORTER_OTLP_ENDPOINT: sink.endpoint })
+
+  await api.mutate('')
+
+  const spans = await sink.until((all) => all.some(({ name }) => name === 'POST /graphql'))
+  expect(spans.find(({ name }) => name === 'mutation PlaceOrder')?.status).toBe(2)
+}, 90_000)
+
+test('a ratio of 0 records nothing and still hands the context on', async () => {
+  await using sink = await startOtlpSink()
+  await using database = await createTestDatabase({ orders: true })
+  {
+    await using api = await startApi(database.url, {
+      OTEL_EXPORTER_OTLP_ENDPOINT: sink.endpoint,
+      OTEL_TRACES_SAMPLER: 'parentbased_traceidratio',
+      OTEL_TRACES_SAMPLER_ARG: '0',
+    })
+    await api.mutate('sku-1')
+  }
+
+  expect(sink.spans).toEqual([])
+  const { rows } = await database.db.raw<{ rows: { traceparent: string }[] }>('select traceparent from outbox')
+  expect(rows[0]?.traceparent).toMatch(/-00$/)
+}, 90_000)
+
+test('spans hold the statement and never its values', async () => {
+  await using sink = await startOtlpSink()
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.url, { OTEL_EXPORTER_OTLP_ENDPOINT: sink.endpoint })
+
+  await api.mutate('canary-5791')
+
+  const spans = await sink.until((all) => all.some(({ name }) => name === 'POST /graphql'))
+  const shown = JSON.stringify(spans.map(({ attributes }) => attributes))
+  expect(shown).toContain('insert into orders')
+  expect(shown).not.toContain('canary-5791')
+}, 90_000)
+
+test('a setting that cannot be used is ignored and told', () => {
+  const config = readTelemetryConfig({
+    OTEL_TRACES_SAMPLER: 'sometimes',
+    OTEL_BSP_SCHEDULE_DELAY: 'soon',
+    ROLES: 'consumer,relay',
+  })
+
+  expect(config).toMatchObject({
+    mainServiceName: 'outbox-relay',
+    sampler: { parentBased: true, ratio: 1 },
+    batch: { scheduledDelayMillis: 1_000, maxQueueSize: 16_384 },
+  })
+  expect(config.problems).toEqual([
+    expect.stringContaining('OTEL_TRACES_SAMPLER'),
+    expect.stringContaining('OTEL_BSP_SCHEDULE_DELAY'),
+  ])
+})
+
+interface Answer {
+  readonly extensions: { readonly outbox: { readonly traceId: string } }
+}
+
+/** The API in a process of its own. */
+async function startApi(databaseUrl: string, env: Record<string, string>) {
+  const child = spawn(process.execPath, ['--import', preload, script], {
+    env: { PATH: process.env.PATH, TEST_DATABASE_URL: databaseUrl, ...env },
+    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+  })
+  const { url } = await answer<{ url: string }>(child)
+  return {
+    async mutate(sku: string) {
+      const query = 'mutation PlaceOrder($input: PlaceOrderInput!) { placeOrder(input: $input) { order { id } } }'
+      const input = { customerId: 'customer-1', items: [{ sku, quantity: 1, unitPriceCents: 100 }] }
+      const response = await fetch(`${url}/graphql`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ query, variables: { input } }),
+      })
+      return (await response.json()) as Answer
+    },
+    /** Resolves once there are `count` or more. */
+    async problems(count: number) {
+      child.send({ kind: 'problems', count })
+      return (await answer<{ problems: string[] }>(child)).problems
+    },
+    async [Symbol.asyncDispose]() {
+      child.send({ kind: 'stop' })
+      await once(child, 'exit')
+    },
+  }
+}
+
+async function answer<T>(child: ChildProcess): Promise<T> {
+  const [message] = await once(child, 'message')
+  return message as T
+}
