@@ -1,0 +1,50 @@
+/** A Postgres and a Kafka that belong to one test file alone: it may break them. */
+import { chmod, mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import knex, { type Knex } from 'knex'
+import { type Kafka, startKafka } from '../../../src/local/kafka.ts'
+import { type Postgres, startPostgres } from '../../../src/local/postgres.ts'
+
+export interface SystemStack extends AsyncDisposable {
+  readonly dir: string
+  readonly postgres: Postgres
+  readonly kafka: Kafka
+  /** A pool of the test's own, on the service's database. */
+  readonly db: Knex
+  /** What every process of the service is told. */
+  readonly env: Readonly<Record<string, string>>
+}
+
+export interface SystemStackOptions {
+  /** Kafka brokers; three have a controller beside them. @defaultValue 1 */
+  readonly brokers?: 1 | 3
+}
+
+/** Starts both on free ports. Commits are durable: a killed server loses none that it has acknowledged. */
+export async function startSystemStack({ brokers = 1 }: SystemStackOptions = {}): Promise<SystemStack> {
+  const dir = await mkdtemp(join(tmpdir(), 'graphql-outbox-system-'))
+  // Where we are root, Postgres runs under another account and has to pass through.
+  await chmod(dir, 0o755)
+  const stack = new AsyncDisposableStack()
+  stack.defer(() => rm(dir, { recursive: true, force: true }))
+  const [postgres, kafka] = await Promise.all([
+    startPostgres({ dir: join(dir, 'postgres') }),
+    startKafka({ dir: join(dir, 'kafka'), nodes: brokers, heapMb: 384, jvm: ['-XX:TieredStopAtLevel=1'] }),
+  ])
+  stack.defer(() => kafka.kill())
+  stack.defer(() => postgres.kill('SIGQUIT'))
+  const db = knex({ client: 'pg', connection: postgres.url(), pool: { min: 0, max: 4 } })
+  // A server that is broken on purpose closes idle connections; that is no error of the test.
+  db.on('error', () => {})
+  stack.defer(() => db.destroy())
+
+  return {
+    dir,
+    postgres,
+    kafka,
+    db,
+    env: { DATABASE_URL: postgres.url(), KAFKA_BROKERS: kafka.brokers.join() },
+    [Symbol.asyncDispose]: () => stack.disposeAsync(),
+  }
+}

@@ -1,0 +1,55 @@
+/** The promise, held against processes that are killed while customers order. */
+import { join } from 'node:path'
+import { expect, test } from '@jest/globals'
+import { checkHistory } from '../../src/messaging/testing/history/check-history.ts'
+import { type HistoryRecorder, recordHistory } from '../../src/messaging/testing/history/recorder.ts'
+import { installShadow } from '../../src/messaging/testing/history/shadow.ts'
+import { caughtUp, collectEvidence } from '../support/system/evidence.ts'
+import { startLoad } from '../support/system/load.ts'
+import { type Service, startService } from '../support/system/service.ts'
+import { startSystemStack } from '../support/system/stack.ts'
+
+const MUTATIONS = Number(process.env.SYSTEM_MUTATIONS ?? 10_000)
+
+test(`${MUTATIONS} mutations reach the topic and the read model once and in order, whichever processes are killed meanwhile`, async () => {
+  await using stack = await startSystemStack()
+  const { dir, env, db } = stack
+  await using api = await startService({ name: 'api', roles: ['api'], env, dir })
+  await api.until(true)
+  await installShadow(db)
+  await using relay = await startService({ name: 'relay', roles: ['relay'], env, dir })
+  await using consumer = await startService({ name: 'consumer', roles: ['consumer'], env, dir })
+  await Promise.all([relay.until(true), consumer.until(true)])
+  const historyFile = join(dir, 'history.jsonl')
+  using history = recordHistory(historyFile)
+
+  const load = startLoad({ urls: [api.url], history, mutations: MUTATIONS })
+  const victims = [relay, consumer, relay, consumer, relay]
+  for (const [index, victim] of victims.entries()) {
+    await load.reached((MUTATIONS * (index + 1)) / (victims.length + 1))
+    await killAndRestart(victim, history)
+  }
+  await load.done
+  await caughtUp(db, 120_000)
+  await Promise.all([relay.until(true), consumer.until(true)])
+
+  const evidence = await collectEvidence({
+    db,
+    brokers: stack.kafka.brokers,
+    historyFiles: [historyFile],
+    partitionCounts: [8],
+    disturbances: victims.filter((victim) => victim === relay).length,
+  })
+  const { verdict, doubts, violations, counts } = checkHistory(evidence, { keep: 3 })
+  expect({ verdict, doubts, violations }).toEqual({ verdict: 'valid', doubts: [], violations: [] })
+  expect(counts).toMatchObject({ committed: MUTATIONS, operations: { ok: MUTATIONS, fail: 0, info: 0 } })
+  expect(counts.faults).toEqual({ 'kill relay': 3, 'kill consumer': 2 })
+}, 300_000)
+
+async function killAndRestart(victim: Service, history: HistoryRecorder): Promise<void> {
+  const fault = history.invoke('nemesis', `kill ${victim.name}`)
+  await victim.kill('SIGKILL')
+  victim.start()
+  await victim.until(true)
+  fault.ok()
+}
