@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { expect, test } from '@jest/globals'
+import { expect, jest, test } from '@jest/globals'
 import { type Admin, type KafkaConfig, Kafka as KafkaJs, logLevel, type SASLOptions } from 'kafkajs'
 import { createCertificate } from '../../src/local/certificates.ts'
 import { freePorts } from '../../src/local/free-ports.ts'
@@ -14,7 +14,7 @@ import { createNode } from '../../src/local/kafka-node.ts'
 import { planNodes } from '../../src/local/kafka-plan.ts'
 import { testBrokers } from '../support/kafka.ts'
 
-const seconds = (count: number) => count * 1_000
+jest.setTimeout(180_000)
 const small = { heapMb: 256, jvm: ['-XX:TieredStopAtLevel=1'] }
 
 async function temporaryDir() {
@@ -42,132 +42,107 @@ async function asAdmin<T>(
   }
 }
 
-test(
-  'Kafka comes back with its topics, on other ports, after a stop',
-  async () => {
-    await using dir = await temporaryDir()
-    const first = await startKafka({ dir: dir.path, ...small })
-    await asAdmin(first.brokers, (admin) => admin.createTopics({ topics: [{ topic: 'kept' }] }))
-    await first.stop()
-    expect(first.nodes[0]?.pid).toBeNull()
+test('Kafka comes back with its topics, on other ports, after a stop', async () => {
+  await using dir = await temporaryDir()
+  const first = await startKafka({ dir: dir.path, ...small })
+  await asAdmin(first.brokers, (admin) => admin.createTopics({ topics: [{ topic: 'kept' }] }))
+  await first.stop()
+  expect(first.nodes[0]?.pid).toBeNull()
 
-    await using again = await start({ dir: dir.path })
+  await using again = await start({ dir: dir.path })
 
-    expect(again.cluster.clusterId).toBe(first.clusterId)
-    expect(again.cluster.brokers).not.toEqual(first.brokers)
-    expect(await asAdmin(again.cluster.brokers, (admin) => admin.listTopics())).toContain('kept')
-  },
-  seconds(90),
-)
+  expect(again.cluster.clusterId).toBe(first.clusterId)
+  expect(again.cluster.brokers).not.toEqual(first.brokers)
+  expect(await asAdmin(again.cluster.brokers, (admin) => admin.listTopics())).toContain('kept')
+})
 
-test(
-  'three brokers outlive the loss of one, which comes back to them',
-  async () => {
-    await using dir = await temporaryDir()
-    const settings = { 'broker.session.timeout.ms': 2_000, 'broker.heartbeat.interval.ms': 300 }
-    await using running = await start({ dir: dir.path, nodes: 3, settings })
-    const { nodes } = running.cluster
-    const [first, , third] = nodes
-    if (!first || !third) throw new Error('three nodes')
-    const alive = () =>
-      asAdmin(running.cluster.brokers, async (admin) => (await admin.describeCluster()).brokers.length)
-    expect(await alive()).toBe(3)
+test('three brokers outlive the loss of one, which comes back to them', async () => {
+  await using dir = await temporaryDir()
+  const settings = { 'broker.session.timeout.ms': 2_000, 'broker.heartbeat.interval.ms': 300 }
+  await using running = await start({ dir: dir.path, nodes: 3, settings })
+  const { nodes } = running.cluster
+  const [first, , third] = nodes
+  if (!first || !third) throw new Error('three nodes')
+  const alive = () => asAdmin(running.cluster.brokers, async (admin) => (await admin.describeCluster()).brokers.length)
+  expect(await alive()).toBe(3)
 
-    await third.kill('SIGKILL')
-    while ((await alive()) !== 2) await sleep(100)
+  await third.kill('SIGKILL')
+  while ((await alive()) !== 2) await sleep(100)
 
-    await third.start()
-    while ((await alive()) !== 3) await sleep(100)
-    await asAdmin(running.cluster.brokers, (admin) =>
-      admin.createTopics({
-        waitForLeaders: true,
-        topics: [{ topic: 'replicated', numPartitions: 1, replicationFactor: 3 }],
-      }),
-    )
-  },
-  seconds(180),
-)
+  await third.start()
+  while ((await alive()) !== 3) await sleep(100)
+  await asAdmin(running.cluster.brokers, (admin) =>
+    admin.createTopics({
+      waitForLeaders: true,
+      topics: [{ topic: 'replicated', numPartitions: 1, replicationFactor: 3 }],
+    }),
+  )
+})
 
-test(
-  'clients are told the ports of the proxies that stand before the brokers',
-  async () => {
-    await using dir = await temporaryDir()
-    const [proxy = 0] = await freePorts(1)
+test('clients are told the ports of the proxies that stand before the brokers', async () => {
+  await using dir = await temporaryDir()
+  const [proxy = 0] = await freePorts(1)
 
-    await using running = await start({ dir: dir.path, advertised: { 1: proxy } })
+  await using running = await start({ dir: dir.path, advertised: { 1: proxy } })
 
-    expect(running.cluster.brokers).toEqual([`127.0.0.1:${proxy}`])
-    const own = running.cluster.nodes[0]?.port ?? 0
-    const told = await asAdmin([`127.0.0.1:${own}`], async (admin) => (await admin.describeCluster()).brokers).catch(
-      () => [],
-    )
-    // The admin client reads the cluster through the advertised port, where nobody listens.
-    expect(told).toEqual([])
-    expect((await askCluster(own))?.clusterId).toBe(running.cluster.clusterId)
-  },
-  seconds(90),
-)
+  expect(running.cluster.brokers).toEqual([`127.0.0.1:${proxy}`])
+  const own = running.cluster.nodes[0]?.port ?? 0
+  const told = await asAdmin([`127.0.0.1:${own}`], async (admin) => (await admin.describeCluster()).brokers).catch(
+    () => [],
+  )
+  // The admin client reads the cluster through the advertised port, where nobody listens.
+  expect(told).toEqual([])
+  expect((await askCluster(own))?.clusterId).toBe(running.cluster.clusterId)
+})
 
-test(
-  'the secure listener takes the right password over verified TLS, and no other',
-  async () => {
-    await using dir = await temporaryDir()
-    const certificate = await createCertificate(join(dir.path, 'tls'))
-    const user = { username: 'orders', password: 'right' }
-    await using running = await start({ dir: join(dir.path, 'kafka'), secure: { certificate, ...user } })
-    const { secureBrokers } = running.cluster
-    const connect = (password: string, ca: string[], mechanism: 'scram-sha-256' | 'scram-sha-512' = 'scram-sha-256') =>
-      asAdmin(secureBrokers, (admin) => admin.listTopics(), {
-        ssl: { ca },
-        sasl: { mechanism, username: user.username, password } as SASLOptions,
-        retry: { retries: 0 },
-      })
-
-    expect(await connect('right', [certificate.ca])).toEqual([])
-    expect(await connect('right', [certificate.ca], 'scram-sha-512')).toEqual([])
-    await expect(connect('wrong', [certificate.ca])).rejects.toThrow(/credentials|authentication/i)
-    await expect(connect('right', [])).rejects.toThrow(/certificate/)
-  },
-  seconds(90),
-)
-
-test(
-  'a Kafka that is not this one is not used',
-  async () => {
-    await using dir = await temporaryDir()
-    const [broker = ''] = testBrokers()
-    const foreign = Number(broker.split(':')[1])
-    const [plan] = await planNodes({})
-    if (!plan) throw new Error('a plan has nodes')
-    const mistaken = { ...plan, ports: { ...plan.ports, internal: foreign } }
-    const jars = await kafkaJars({ onFetch: () => {}, onFetched: archiveClasses })
-    const node = await createNode(mistaken, {
-      dir: dir.path,
-      jars,
-      clusterId: 'Kmistaken0000000000000',
-      voter: mistaken,
-      brokerCount: 1,
-      secure: null,
-      settings: {},
-      ...small,
+test('the secure listener takes the right password over verified TLS, and no other', async () => {
+  await using dir = await temporaryDir()
+  const certificate = await createCertificate(join(dir.path, 'tls'))
+  const user = { username: 'orders', password: 'right' }
+  await using running = await start({ dir: join(dir.path, 'kafka'), secure: { certificate, ...user } })
+  const { secureBrokers } = running.cluster
+  const connect = (password: string, ca: string[], mechanism: 'scram-sha-256' | 'scram-sha-512' = 'scram-sha-256') =>
+    asAdmin(secureBrokers, (admin) => admin.listTopics(), {
+      ssl: { ca },
+      sasl: { mechanism, username: user.username, password } as SASLOptions,
+      retry: { retries: 0 },
     })
 
-    await expect(node.start()).rejects.toThrow(`answers at 127.0.0.1:${foreign}. Nothing was done to it.`)
+  expect(await connect('right', [certificate.ca])).toEqual([])
+  expect(await connect('right', [certificate.ca], 'scram-sha-512')).toEqual([])
+  await expect(connect('wrong', [certificate.ca])).rejects.toThrow(/credentials|authentication/i)
+  await expect(connect('right', [])).rejects.toThrow(/certificate/)
+})
 
-    expect(node.pid).toBeNull()
-    expect(await askCluster(foreign)).not.toBeNull()
-  },
-  seconds(90),
-)
+test('a Kafka that is not this one is not used', async () => {
+  await using dir = await temporaryDir()
+  const [broker = ''] = testBrokers()
+  const foreign = Number(broker.split(':')[1])
+  const [plan] = await planNodes({})
+  if (!plan) throw new Error('a plan has nodes')
+  const mistaken = { ...plan, ports: { ...plan.ports, internal: foreign } }
+  const jars = await kafkaJars({ onFetch: () => {}, onFetched: archiveClasses })
+  const node = await createNode(mistaken, {
+    dir: dir.path,
+    jars,
+    clusterId: 'Kmistaken0000000000000',
+    voter: mistaken,
+    brokerCount: 1,
+    secure: null,
+    settings: {},
+    ...small,
+  })
 
-test(
-  'a folder keeps the number of nodes that it was made for',
-  async () => {
-    await using dir = await temporaryDir()
-    const one = await startKafka({ dir: dir.path, ...small })
-    await one.kill()
+  await expect(node.start()).rejects.toThrow(`answers at 127.0.0.1:${foreign}. Nothing was done to it.`)
 
-    await expect(start({ dir: dir.path, nodes: 3 })).rejects.toThrow('holds a Kafka of 1 nodes, not 3')
-  },
-  seconds(90),
-)
+  expect(node.pid).toBeNull()
+  expect(await askCluster(foreign)).not.toBeNull()
+})
+
+test('a folder keeps the number of nodes that it was made for', async () => {
+  await using dir = await temporaryDir()
+  const one = await startKafka({ dir: dir.path, ...small })
+  await one.kill()
+
+  await expect(start({ dir: dir.path, nodes: 3 })).rejects.toThrow('holds a Kafka of 1 nodes, not 3')
+})

@@ -1,9 +1,12 @@
 /** Programs that tests start in processes of their own, and processes that no event tells of. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { isRunning } from '../../src/local/leftover.ts'
+
+const root = fileURLToPath(new URL('../../', import.meta.url))
 
 export interface Program extends AsyncDisposable {
   readonly pid: number
@@ -22,11 +25,15 @@ export function runProgram(
   args: readonly string[] = [],
   env: Readonly<Record<string, string>> = {},
 ): Program {
-  const path = fileURLToPath(new URL(`../../${file}`, import.meta.url))
-  const child = spawn(process.execPath, [path, ...args], {
-    env: { ...process.env, ...env },
-    stdio: ['ignore', 'pipe', 'pipe'],
-  })
+  return runCommand([process.execPath, join(root, file), ...args], env)
+}
+
+/** Runs a command in the repository's folder. It is killed at the end of the scope. */
+export function runCommand(
+  [command, ...args]: readonly [string, ...string[]],
+  env: Readonly<Record<string, string>>,
+): Program {
+  const child = spawn(command, args, { cwd: root, env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
   let output = ''
   for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', (text) => (output += text))
   const ended = endOf(child)

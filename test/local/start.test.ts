@@ -1,18 +1,21 @@
 /** `npm start` as a whole, with a small program in the service's place. */
 
 import { once } from 'node:events'
-import { mkdir, mkdtemp, readFile, rm, symlink } from 'node:fs/promises'
+import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { expect, test } from '@jest/globals'
+import { expect, jest, test } from '@jest/globals'
 import pg from 'pg'
 import { freePorts } from '../../src/local/free-ports.ts'
-import { type Program, runProgram, untilGone } from './processes.ts'
+import { type Program, runCommand, runProgram, untilGone } from './processes.ts'
 
-const seconds = (count: number) => count * 1_000
+jest.setTimeout(180_000)
 const service = fileURLToPath(new URL('fake-service.ts', import.meta.url))
+/** Servers that nobody asks: the small program only says what it was given. */
+const elsewhere = { DATABASE_URL: 'postgres://elsewhere/db', KAFKA_BROKERS: 'elsewhere:9092' }
 const READY = 'Try it: npm run demo'
 
 /** A data folder and two ports, for any number of starts. */
@@ -59,148 +62,158 @@ async function query(program: Program, sql: string): Promise<unknown[]> {
   }
 }
 
-test(
-  'SIGTERM drains the service, then stops the servers; the next start finds the data',
-  async () => {
-    await using where = await place()
-    await using first = start(where.env)
-    await first.says(READY)
-    await query(first, 'create table kept as select 42 as answer')
+test('SIGTERM to npm start drains the service, then stops the servers; the next start finds the data', async () => {
+  await using where = await place()
+  await using first = runCommand(['npm', 'start', '--', process.execPath, service], where.env)
+  await first.says(READY)
+  await query(first, 'create table kept as select 42 as answer')
 
-    first.kill('SIGTERM')
+  first.kill('SIGTERM')
 
-    expect(await first.ended).toBe(0)
-    expect(first.output()).toMatch(/Stopping.*service drained\n.*Stopped\./s)
-    await using second = start(where.env)
-    await second.says(READY)
-    expect(await query(second, 'select answer from kept')).toEqual([42])
-    second.kill('SIGTERM')
-    expect(await second.ended).toBe(0)
-  },
-  seconds(180),
-)
+  expect(await first.ended).toBe(0)
+  expect(first.output()).toMatch(/Stopping.*service drained\n.*Stopped\./s)
+  await using second = start(where.env)
+  await second.says(READY)
+  expect(await query(second, 'select answer from kept')).toEqual([42])
+  second.kill('SIGTERM')
+  expect(await second.ended).toBe(0)
+})
 
-test(
-  'a killed start leaves nothing running, and the next one goes on with its data',
-  async () => {
-    await using where = await place()
-    await using first = start(where.env)
-    await first.says(READY)
-    await query(first, 'create table kept as select 42 as answer')
-    const pids = await serverPids(where.env)
+test('a killed start leaves nothing running, and the next one goes on with its data', async () => {
+  await using where = await place()
+  await using first = start(where.env)
+  await first.says(READY)
+  await query(first, 'create table kept as select 42 as answer')
+  const pids = await serverPids(where.env)
 
-    first.kill('SIGKILL')
-    await first.ended
-    await using second = start(where.env)
-    await second.says(READY)
+  first.kill('SIGKILL')
+  await first.ended
+  await using second = start(where.env)
+  await second.says(READY)
 
-    await Promise.all([
-      untilGone(pids.kafka, 'kafka.Kafka'),
-      untilGone(pids.service, 'fake-service'),
-      untilGone(pids.postgres, 'bin/postgres'),
-    ])
-    expect(await query(second, 'select answer from kept')).toEqual([42])
-    second.kill('SIGTERM')
-    expect(await second.ended).toBe(0)
-  },
-  seconds(180),
-)
+  await Promise.all([
+    untilGone(pids.kafka, 'kafka.Kafka'),
+    untilGone(pids.service, 'fake-service'),
+    untilGone(pids.postgres, 'bin/postgres'),
+  ])
+  expect(await query(second, 'select answer from kept')).toEqual([42])
+  second.kill('SIGTERM')
+  expect(await second.ended).toBe(0)
+})
 
-test(
-  'a second start on the same data refuses and disturbs nothing',
-  async () => {
-    await using where = await place()
-    await using first = start(where.env)
-    await first.says(READY)
-    const [port, adminPort] = await freePorts(2)
+test('a second start on the same data refuses and disturbs nothing', async () => {
+  await using where = await place()
+  await using first = start(where.env)
+  await first.says(READY)
+  const [port, adminPort] = await freePorts(2)
 
-    await using second = start({ ...where.env, PORT: String(port), ADMIN_PORT: String(adminPort) })
+  await using second = start({ ...where.env, PORT: String(port), ADMIN_PORT: String(adminPort) })
 
-    expect(await second.ended).toBe(1)
-    expect(second.output()).toContain(`Another start (process ${first.pid}) uses ${where.env.DATA_DIR}`)
-    expect(await query(first, 'select 1')).toEqual([1])
-    first.kill('SIGINT')
-    expect(await first.ended).toBe(0)
-  },
-  seconds(120),
-)
+  expect(await second.ended).toBe(1)
+  expect(second.output()).toContain(`Another start (process ${first.pid}) uses ${where.env.DATA_DIR}`)
+  expect(await query(first, 'select 1')).toEqual([1])
+  first.kill('SIGINT')
+  expect(await first.ended).toBe(0)
+})
 
-test(
-  'a server that dies takes the rest down in order, with exit code 1',
-  async () => {
-    await using where = await place()
-    await using program = start(where.env)
-    await program.says(READY)
-    const pids = await serverPids(where.env)
+test('a server that dies takes the rest down in order, with exit code 1', async () => {
+  await using where = await place()
+  await using program = start(where.env)
+  await program.says(READY)
+  const pids = await serverPids(where.env)
 
-    process.kill(pids.kafka, 'SIGKILL')
+  process.kill(pids.kafka, 'SIGKILL')
 
-    expect(await program.ended).toBe(1)
-    expect(program.output()).toMatch(/Kafka node 1 ended by itself. Stopping the rest.*service drained/s)
-  },
-  seconds(120),
-)
+  expect(await program.ended).toBe(1)
+  expect(program.output()).toMatch(/Kafka node 1 ended by itself. Stopping the rest.*service drained/s)
+})
 
-test(
-  'a taken port is named with the variable to change',
-  async () => {
-    await using where = await place()
-    const taken = createServer().listen(Number(where.env.ADMIN_PORT), '127.0.0.1')
-    await once(taken, 'listening')
+test('a second Ctrl-C, a while after the first, ends all at once', async () => {
+  await using where = await place()
+  await using program = runProgram('src/local/main.ts', [process.execPath, service, 'stubborn'], where.env)
+  await program.says(READY)
+  const pids = await serverPids(where.env)
 
-    await using program = start(where.env)
+  program.kill('SIGINT')
+  await program.says('service goes on')
+  await sleep(600)
+  program.kill('SIGINT')
 
-    expect(await program.ended).toBe(1)
-    taken.close()
-    expect(program.output()).toContain(`Port ${where.env.ADMIN_PORT} is taken. Set ADMIN_PORT to another`)
-  },
-  seconds(60),
-)
+  expect(await program.ended).toBe(130)
+  await Promise.all([untilGone(pids.kafka, 'kafka.Kafka'), untilGone(pids.service, 'fake-service')])
+})
 
-test(
-  'without Java the message says what to install, and what to do without it',
-  async () => {
-    await using where = await place()
-    const bin = join(where.dir, 'bin')
-    await mkdir(bin)
-    for (const program of ['sh', 'id']) await symlink(`/usr/bin/${program}`, join(bin, program))
+test('a taken port is named with the variable to change', async () => {
+  await using where = await place()
+  const taken = createServer().listen(Number(where.env.ADMIN_PORT), '127.0.0.1')
+  await once(taken, 'listening')
 
-    await using program = start({ ...where.env, PATH: bin })
+  await using program = start(where.env)
 
-    expect(await program.ended).toBe(1)
-    expect(program.output()).toMatch(
-      /Kafka needs Java 17 or later, and there is no java on the path.*apt install.*KAFKA_BROKERS/,
-    )
-  },
-  seconds(60),
-)
+  expect(await program.ended).toBe(1)
+  taken.close()
+  expect(program.output()).toContain(`Port ${where.env.ADMIN_PORT} is taken. Set ADMIN_PORT to another`)
+})
 
-test(
-  'a setting that cannot be used is named',
-  async () => {
-    await using where = await place()
+test('without Java the message says what to install, and what to do without it', async () => {
+  await using where = await place()
+  const bin = join(where.dir, 'bin')
+  await mkdir(bin)
+  for (const program of ['sh', 'id']) await symlink(`/usr/bin/${program}`, join(bin, program))
 
-    await using program = start({ ...where.env, PORT: '99999' })
+  await using program = start({ ...where.env, PATH: bin })
 
-    expect(await program.ended).toBe(1)
-    expect(program.output()).toBe("PORT must be a port, 1 to 65535, and is '99999'.\n")
-  },
-  seconds(60),
-)
+  expect(await program.ended).toBe(1)
+  expect(program.output()).toMatch(
+    /Kafka needs Java 17 or later, and there is no java on the path.*apt install.*KAFKA_BROKERS/,
+  )
+})
 
-test(
-  'servers of the environment are used, and none are started',
-  async () => {
-    await using where = await place()
-    const own = { DATABASE_URL: 'postgres://elsewhere/db', KAFKA_BROKERS: 'elsewhere:9092' }
+test('a setting that cannot be used is named', async () => {
+  await using where = await place()
 
-    await using program = start({ ...where.env, ...own })
-    await program.says(READY)
+  await using program = start({ ...where.env, PORT: '99999' })
 
-    expect(program.output()).toContain('"DATABASE_URL":"postgres://elsewhere/db","KAFKA_BROKERS":"elsewhere:9092"')
-    await expect(readFile(join(where.env.DATA_DIR, 'kafka', 'cluster.json'))).rejects.toThrow('ENOENT')
-    program.kill('SIGTERM')
-    expect(await program.ended).toBe(0)
-  },
-  seconds(60),
-)
+  expect(await program.ended).toBe(1)
+  expect(program.output()).toBe("PORT must be a port, 1 to 65535, and is '99999'.\n")
+})
+
+test('without Jaeger and Go the start says so and goes on', async () => {
+  await using where = await place()
+  const bare = { OTEL_EXPORTER_OTLP_ENDPOINT: '', XDG_CACHE_HOME: where.dir, PATH: '/nonexistent' }
+
+  await using program = start({ ...where.env, ...elsewhere, ...bare })
+
+  expect(await program.says(READY)).toMatch(/Jaeger: not installed, and no Go to build it.*OTEL_EXPORTER_OTLP_ENDPOINT/)
+  program.kill('SIGTERM')
+  expect(await program.ended).toBe(0)
+})
+
+test('a build of Jaeger that fails is reported, and the start goes on', async () => {
+  await using where = await place()
+  const bin = join(where.dir, 'bin')
+  await mkdir(bin)
+  for (const program of ['sh', 'nice']) await symlink(`/usr/bin/${program}`, join(bin, program))
+  const go = '#!/bin/sh\n[ "$1" = version ] || { echo no network >&2; exit 1; }\n'
+  await writeFile(join(bin, 'go'), go, { mode: 0o755 })
+  const bare = { OTEL_EXPORTER_OTLP_ENDPOINT: '', XDG_CACHE_HOME: where.dir, PATH: bin }
+
+  await using program = start({ ...where.env, ...elsewhere, ...bare })
+
+  await program.says(READY)
+  await program.says('Jaeger could not be built (exit code 1): no network\nThe rest goes on without traces.')
+  program.kill('SIGTERM')
+  expect(await program.ended).toBe(0)
+})
+
+test('servers of the environment are used, and none are started', async () => {
+  await using where = await place()
+
+  await using program = start({ ...where.env, ...elsewhere })
+  await program.says(READY)
+
+  expect(program.output()).toContain('"DATABASE_URL":"postgres://elsewhere/db","KAFKA_BROKERS":"elsewhere:9092"')
+  await expect(readFile(join(where.env.DATA_DIR, 'kafka', 'cluster.json'))).rejects.toThrow('ENOENT')
+  program.kill('SIGTERM')
+  expect(await program.ended).toBe(0)
+})
