@@ -35,7 +35,7 @@ export interface TestDatabaseOptions {
 export async function createTestDatabase(options: TestDatabaseOptions = {}): Promise<TestDatabase> {
   const name = `test_${randomBytes(6).toString('hex')}`
   await withServer(async (server) => {
-    const template = options.empty ? 'template0' : await prepareTemplate(server, options.orders ?? false)
+    const template = options.empty ? 'template0' : await templateOf(server, options.orders ?? false)
     await server.raw('create database ?? template ??', [name, template])
   })
 
@@ -55,6 +55,15 @@ export async function createTestDatabase(options: TestDatabaseOptions = {}): Pro
       await withServer((server) => server.raw('drop database ?? with (force)', [name]))
     },
   }
+}
+
+const templates = new Map<boolean, Promise<string>>()
+
+/** The name of the template with these tables, made by this process at most once. */
+async function templateOf(server: Knex, orders: boolean): Promise<string> {
+  const name = templates.get(orders) ?? prepareTemplate(server, orders)
+  templates.set(orders, name)
+  return await name
 }
 
 /** The template's name holds a digest of the migrations, so a changed one makes another. */

@@ -9,7 +9,7 @@ import type { DomainEvent, Envelope } from '../envelope.ts'
 import { InvalidEventError, InvalidOptionError, NotInTransactionError } from '../errors.ts'
 import { type OpenSpan, startCreate } from '../telemetry/tracing.ts'
 import { type Enlistment, enlist, holdToOneLock } from './enlistment.ts'
-import { insertEvents, lockAggregates } from './queries.ts'
+import { insertEvent, insertEvents, lockAggregates, type StoredEvent, type TracedEvent } from './queries.ts'
 import { type SealedEvent, seal } from './seal.ts'
 import { defaultTopicFor, type TopicRule } from './topic-rule.ts'
 
@@ -91,7 +91,7 @@ async function store(
   const spans = events.map((event, index) => startSpan(event, destinations[index] ?? ''))
   try {
     const traced = events.map((event, index) => ({ ...event, trace: spans[index]?.trace ?? null }))
-    const stored = await insertEvents(trx, traced, maxEventBytes)
+    const stored = await insert(trx, traced, maxEventBytes)
     const tooLarge = stored.findIndex(({ bytes }) => bytes > maxEventBytes)
     if (tooLarge >= 0) throw tooLargeError(tooLarge, stored[tooLarge]?.bytes, maxEventBytes)
 
@@ -105,6 +105,17 @@ async function store(
     for (const span of spans) span.end(error)
     throw error
   }
+}
+
+/** A single event that is too large goes on to the statement that says how large it is, and stores it no more than the first. */
+async function insert(
+  trx: Knex.Transaction,
+  events: readonly TracedEvent[],
+  maxEventBytes: number,
+): Promise<readonly StoredEvent[]> {
+  const [first, ...others] = events
+  const single = first && others.length === 0 ? await insertEvent(trx, first, maxEventBytes) : null
+  return single ? [single] : await insertEvents(trx, events, maxEventBytes)
 }
 
 function startSpan({ id, type, aggregate, payload }: SealedEvent, destination: string): OpenSpan {

@@ -31,6 +31,52 @@ export async function lockAggregates(trx: Knex.Transaction, aggregates: readonly
   )
 }
 
+/** An event and the trace context that is stored with it. */
+export type TracedEvent = SealedEvent & { readonly trace: TraceContext | null }
+
+/**
+ * Stores one event; resolves to how it looks as stored, or to `null`, having
+ * stored nothing, when it has more than `maxBytes`.
+ *
+ * The same as {@link insertEvents} for the common case of a single event, in a
+ * statement that the server plans faster. Concurrent appends of the aggregate
+ * wait before it, as there.
+ */
+export async function insertEvent(
+  trx: Knex.Transaction,
+  event: TracedEvent,
+  maxBytes: number,
+): Promise<StoredEvent | null> {
+  const { rows } = await trx.raw<{ rows: StoredEvent[] }>(
+    `insert into outbox (id, lane, key_hash, aggregate_type, aggregate_id, aggregate_version, event_type,
+                         payload, headers, traceparent, tracestate, occurred_at)
+     select cast(:id as uuid), cast(:lane as smallint), cast(:keyHash as integer), cast(:aggregateType as text),
+            cast(:aggregateId as text), cast(:version as bigint), cast(:type as text), event.payload, event.headers,
+            cast(:traceparent as text), cast(:tracestate as text), cast(:occurredAt as timestamptz)
+       from (values (cast(:payload as jsonb), cast(:headers as jsonb))) as event (payload, headers)
+      where coalesce(octet_length(event.payload::text), 0) + octet_length(event.headers::text) <= :maxBytes
+     returning payload::text as payload,
+               coalesce(octet_length(payload::text), 0) + octet_length(headers::text) as bytes`,
+    {
+      id: event.id,
+      lane: event.lane,
+      keyHash: event.keyHash,
+      aggregateType: event.aggregate.type,
+      aggregateId: event.aggregate.id,
+      version: event.version,
+      type: event.type,
+      payload: event.payload,
+      headers: JSON.stringify(event.headers),
+      traceparent: event.trace?.traceparent ?? null,
+      tracestate: event.trace?.tracestate ?? null,
+      // Text in UTC: the driver would write a Date in the process's time zone.
+      occurredAt: event.occurredAt.toISOString(),
+      maxBytes,
+    },
+  )
+  return rows[0] ?? null
+}
+
 /**
  * Stores `events` in their order, all of them or, when one has more than
  * `maxBytes`, none; resolves to how each looks as stored.
@@ -43,12 +89,13 @@ export async function lockAggregates(trx: Knex.Transaction, aggregates: readonly
  */
 export async function insertEvents(
   trx: Knex.Transaction,
-  events: readonly (SealedEvent & { readonly trace: TraceContext | null })[],
+  events: readonly TracedEvent[],
   maxBytes: number,
 ): Promise<readonly StoredEvent[]> {
   const { rows } = await trx.raw<{ rows: StoredEvent[] }>(
     `with given as materialized (
-       select event.*, event.payload::text as payload_text
+       select event.*,
+              coalesce(octet_length(event.payload::text), 0) + octet_length(event.headers::text) as bytes
          from unnest(
                 cast(:ids as uuid[]), cast(:lanes as smallint[]), cast(:keyHashes as integer[]),
                 cast(:aggregateTypes as text[]), cast(:aggregateIds as text[]), cast(:versions as bigint[]),
@@ -57,19 +104,16 @@ export async function insertEvents(
               with ordinality as event (
                 id, lane, key_hash, aggregate_type, aggregate_id, aggregate_version, event_type,
                 payload, headers, traceparent, tracestate, occurred_at, position)),
-     measured as materialized (
-       select given.*, coalesce(octet_length(payload_text), 0) + octet_length(headers::text) as bytes
-         from given),
      stored as (
        insert into outbox (id, lane, key_hash, aggregate_type, aggregate_id, aggregate_version, event_type,
                            payload, headers, traceparent, tracestate, occurred_at)
        select id, lane, key_hash, aggregate_type, aggregate_id, aggregate_version, event_type,
               payload, headers, traceparent, tracestate, occurred_at
-         from measured
-        where (select max(bytes) from measured) <= :maxBytes
+         from given
+        where (select max(bytes) from given) <= :maxBytes
         order by position)
-     select payload_text as payload, bytes
-       from measured
+     select payload::text as payload, bytes
+       from given
       order by position`,
     {
       ids: events.map(({ id }) => id),
@@ -83,7 +127,6 @@ export async function insertEvents(
       headers: events.map(({ headers }) => JSON.stringify(headers)),
       traceparents: events.map(({ trace }) => trace?.traceparent ?? null),
       tracestates: events.map(({ trace }) => trace?.tracestate ?? null),
-      // Text in UTC: the driver would write a Date in the process's time zone.
       occurredAt: events.map(({ occurredAt }) => occurredAt.toISOString()),
       maxBytes,
     },

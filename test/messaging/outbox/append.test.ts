@@ -73,7 +73,8 @@ test('resolves to nothing, and asks nothing, for no events', async () => {
   expect(statements).toEqual(['BEGIN;', 'COMMIT;'])
 })
 
-test.each([
+/** What is given, and the text that is to be stored and sent. */
+const values: readonly (readonly [name: string, payload: unknown, stored: string | null])[] = [
   ['an empty array', [], '[]'],
   ['an array of numbers', [1], '[1]'],
   ['an array of objects', [{ a: 1 }], '[{"a": 1}]'],
@@ -93,13 +94,24 @@ test.each([
   ['an escaped backslash before u0000', rawJson('"\\\\u0000"'), '"\\\\u0000"'],
   ['a Date', new Date('2026-01-02T03:04:05.678Z'), '"2026-01-02T03:04:05.678Z"'],
   ['a property that is undefined', { a: undefined, b: 1 }, '{"b": 1}'],
-])('keeps %s (PC-40, PC-21)', async (_, payload, stored) => {
+]
+
+test('keeps every value that JSON has, of one event or of many (PC-40, PC-21)', async () => {
   await using database = await createTestDatabase()
+  const events = values.map(([name, payload]) => orderEvent(name, 'o-1', { payload }))
 
-  const [envelope] = await append(database.db, [orderEvent('OrderPlaced', 'o-1', { payload })])
+  const alone = await inTransaction(database.db, async (trx) => {
+    const envelopes = []
+    for (const event of events) envelopes.push(...(await appendToOutbox(trx, [event])))
+    return envelopes
+  })
+  const together = await append(database.db, events)
 
-  const [row] = await rowsOf(database.db)
-  expect([row?.payload_text, envelope?.payload]).toEqual([stored, stored])
+  const expected = values.map(([name, , stored]) => [name, stored])
+  const rows = (await rowsOf(database.db)).map((row) => [row.event_type, row.payload_text])
+  expect(rows).toEqual([...expected, ...expected])
+  expect(alone.map(({ type, payload }) => [type, payload])).toEqual(expected)
+  expect(together.map(({ type, payload }) => [type, payload])).toEqual(expected)
 })
 
 test('gives twenty events of one mutation, and of one instant, the order of the calls (PC-22)', async () => {
@@ -130,4 +142,4 @@ test('stores 10,000 events of one mutation in one statement and in their order (
   const rows = await rowsOf(database.db)
   expect(rows.map((row) => Number(row.aggregate_version))).toEqual(events.map(({ version }) => version))
   expect(bindings).toBeLessThan(20)
-})
+}, 30_000)
