@@ -32,7 +32,7 @@ export function createErrorFormatter(
   logger: Logger,
 ): (formatted: GraphQLFormattedError, error: unknown) => GraphQLFormattedError {
   return (formatted, error) => {
-    const cause = unwrapResolverError(error)
+    const cause = causeOf(error)
     const { message, extensions } = describe(cause, formatted, logger)
     return {
       message,
@@ -41,6 +41,12 @@ export function createErrorFormatter(
       extensions,
     }
   }
+}
+
+/** What a resolver threw. An error of another realm, such as a socket's in a test, comes wrapped once more by GraphQL. */
+function causeOf(error: unknown): unknown {
+  const thrown = unwrapResolverError(error)
+  return thrown instanceof Error && 'thrownValue' in thrown ? thrown.thrownValue : thrown
 }
 
 interface Description {

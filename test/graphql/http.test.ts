@@ -1,0 +1,200 @@
+import { once } from 'node:events'
+import { Agent, request } from 'node:http'
+import { connect } from 'node:net'
+import { expect, test } from '@jest/globals'
+import type { Knex } from 'knex'
+import { createTestDatabase } from '../support/database.ts'
+import { input, PLACE, startApi } from './api.ts'
+
+const MUTATION =
+  'mutation { placeOrder(input: {customerId: "c", items: [{sku: "s", quantity: 1, unitPriceCents: 1}]}) { order { id } } }'
+
+async function ordersIn(db: Knex): Promise<number> {
+  return (await db.raw('select 1 from orders')).rows.length
+}
+
+test.each([
+  ['as plain text', 'POST', 'text/plain', JSON.stringify({ query: MUTATION })],
+  ['as a form', 'POST', 'application/x-www-form-urlencoded', `query=${encodeURIComponent(MUTATION)}`],
+  [
+    'as a multipart form',
+    'POST',
+    'multipart/form-data; boundary=x',
+    `--x\r\ncontent-disposition: form-data; name="query"\r\n\r\n${MUTATION}\r\n--x--`,
+  ],
+  ['by GET', 'GET', '', ''],
+  ['by GET with an invented content type', 'GET', 'nonsense/*', ''],
+  ['by GET with a content type that asks for a preflight', 'GET', 'application/json', ''],
+])('PC-67: a mutation sent %s changes nothing', async (_how, method, type, body) => {
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.db)
+  const query = method === 'GET' ? `?query=${encodeURIComponent(MUTATION)}` : ''
+
+  const response = await fetch(`${api.url}/graphql${query}`, {
+    method,
+    headers: type ? { 'content-type': type } : {},
+    ...(body && { body }),
+  })
+
+  expect(response.status).toBeGreaterThanOrEqual(400)
+  expect(response.status).toBeLessThan(500)
+  expect(await ordersIn(database.db)).toBe(0)
+})
+
+test('a page of another origin gets no leave to read an answer', async () => {
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.db)
+
+  const response = await fetch(`${api.url}/graphql`, {
+    method: 'OPTIONS',
+    headers: { origin: 'https://evil.example', 'access-control-request-method': 'POST' },
+  })
+
+  expect(response.headers.get('access-control-allow-origin')).toBeNull()
+})
+
+test('several operations in one body are refused', async () => {
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.db)
+
+  const response = await fetch(`${api.url}/graphql`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify([{ query: MUTATION }, { query: MUTATION }]),
+  })
+
+  expect(response.status).toBe(400)
+  expect(await ordersIn(database.db)).toBe(0)
+})
+
+test.each([
+  ['no JSON', '{', 400],
+  ['too large', JSON.stringify({ query: `{ order(id: "${'x'.repeat(300_000)}") { id } }` }), 413],
+  ['too many tokens', JSON.stringify({ query: `{ ${'a: __typename '.repeat(2_000)} }` }), 400],
+])('a body that is %s is refused in JSON, without a stack', async (_what, body, status) => {
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.db)
+
+  const response = await fetch(`${api.url}/graphql`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body,
+  })
+
+  expect(response.status).toBe(status)
+  const text = await response.text()
+  expect(JSON.parse(text).errors).toHaveLength(1)
+  expect(text).not.toContain('node_modules')
+})
+
+test('the page at / loads nothing from elsewhere', async () => {
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.db)
+
+  const response = await fetch(api.url)
+  const page = await response.text()
+
+  expect(page).toContain('POST /graphql')
+  expect(page).not.toMatch(/(src|href)=/)
+  expect(response.headers.get('content-security-policy')).toContain("default-src 'none'")
+})
+
+test('PC-63: a stop lets the running mutation commit and answer, closes idle connections and refuses new ones', async () => {
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.db)
+  const { port } = new URL(api.url)
+  const idle = new Agent({ keepAlive: true, maxSockets: 10 })
+  await Promise.all(Array.from({ length: 10 }, () => get(api.url, idle)))
+  // The row lock holds the mutation back until the test lets it go.
+  const { data } = await api.send(PLACE, { input })
+  const { id } = data.placeOrder.order
+  await using lock = await holdOrder(database.db, id)
+  const answer = api.send(`mutation { shipOrder(id: "${id}") { order { phase } } }`)
+  await untilSomebodyWaitsForALock(database.db)
+
+  const stopping = api.server.stop()
+  // What connects while the listener closes is reset; what comes later is refused.
+  while ((await connectionTo(Number(port))) !== 'ECONNREFUSED');
+  await lock.release()
+
+  expect((await answer).data).toEqual({ shipOrder: { order: { phase: 'SHIPPED' } } })
+  await stopping
+  idle.destroy()
+})
+
+test('a stop cuts what does not end within the grace period', async () => {
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.db, { graceMs: 200 })
+  const { data } = await api.send(PLACE, { input })
+  const { id } = data.placeOrder.order
+  await using _lock = await holdOrder(database.db, id)
+  const answer = api.send(`mutation { shipOrder(id: "${id}") { order { phase } } }`).catch(() => 'cut')
+  await untilSomebodyWaitsForALock(database.db)
+
+  await api.server.stop()
+
+  expect(await answer).toBe('cut')
+})
+
+test('a stop waits for a mutation whose client has gone', async () => {
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.db)
+  const { data } = await api.send(PLACE, { input })
+  const { id } = data.placeOrder.order
+  await using lock = await holdOrder(database.db, id)
+  const client = new AbortController()
+  const gone = fetch(`${api.url}/graphql`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ query: `mutation { shipOrder(id: "${id}") { order { id } } }` }),
+    signal: client.signal,
+  }).catch(() => 'gone')
+  await untilSomebodyWaitsForALock(database.db)
+  client.abort()
+  await gone
+
+  const stopping = api.server.stop().then(() => 'stopped')
+  const first = await Promise.race([stopping, lock.release().then(() => 'released')])
+  await stopping
+
+  expect(first).toBe('released')
+  expect((await database.db.raw('select phase from orders')).rows).toEqual([{ phase: 'shipped' }])
+})
+
+/** Locks an order's row, so that a command on it waits, until released. */
+async function holdOrder(db: Knex, id: string): Promise<AsyncDisposable & { release(): Promise<void> }> {
+  const trx = await db.transaction()
+  await trx.raw('select 1 from orders where id = ? for update', [id])
+  const release = async () => {
+    if (!trx.isCompleted()) await trx.rollback()
+  }
+  return { release, [Symbol.asyncDispose]: release }
+}
+
+async function get(url: string, agent: Agent): Promise<void> {
+  const [response] = await once(request(url, { agent }).end(), 'response')
+  response.resume()
+  await once(response, 'end')
+}
+
+/** Why a connection to `port` fails, or `connected`. */
+async function connectionTo(port: number): Promise<string> {
+  const socket = connect(port, '127.0.0.1')
+  try {
+    await once(socket, 'connect')
+    return 'connected'
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code ?? 'unknown'
+  } finally {
+    socket.destroy()
+  }
+}
+
+async function untilSomebodyWaitsForALock(db: Knex): Promise<void> {
+  for (;;) {
+    const { rows } = await db.raw(
+      `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
+    )
+    if (rows.length > 0) return
+  }
+}
