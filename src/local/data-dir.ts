@@ -10,35 +10,28 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { StackError } from './stack-error.ts'
 
-/** Takes the folder for this process, creating it. Throws {@link StackError} naming the process that has it. */
+/** Takes the folder for this process, creating it. Throws {@link StackError} naming the process that has it, or why it cannot be used. */
 export async function claimDataDir(dir: string): Promise<Disposable> {
+  const owner = join(dir, 'owner')
   try {
     await mkdir(dir, { recursive: true })
-  } catch (cause) {
-    throw new StackError(
-      `DATA_DIR ${dir} cannot be created (${(cause as Error).message}). Set DATA_DIR to another folder.`,
-      { cause },
-    )
-  }
-  const owner = join(dir, 'owner')
-  const lock = new DatabaseSync(join(dir, 'lock'), { timeout: 0 })
-  try {
+    const lock = new DatabaseSync(join(dir, 'lock'), { timeout: 0 })
     lock.exec('begin exclusive')
+    await writeFile(owner, `${process.pid}\n`)
+    return { [Symbol.dispose]: () => lock.close() }
   } catch (cause) {
-    lock.close()
-    if ((cause as { errcode?: number }).errcode !== SQLITE_BUSY) throw cause
-    const pid = (await readFile(owner, 'utf8').catch(() => '')).trim()
-    throw new StackError(
-      `Another start${pid && ` (process ${pid})`} uses ${dir}. Stop that one, or give this one a folder and ports: DATA_DIR=.data2 PORT=4100 ADMIN_PORT=4101 npm start`,
-      { cause },
-    )
+    if ((cause as { errcode?: number }).errcode === SQLITE_BUSY) throw await inUse(dir, owner)
+    throw new StackError(`${dir} cannot be used: ${(cause as Error).message}. Set DATA_DIR to another folder.`, {
+      cause,
+    })
   }
-  await writeFile(owner, `${process.pid}\n`)
-  return {
-    [Symbol.dispose]() {
-      lock.close()
-    },
-  }
+}
+
+async function inUse(dir: string, owner: string): Promise<StackError> {
+  const pid = (await readFile(owner, 'utf8').catch(() => '')).trim()
+  return new StackError(
+    `Another start${pid && ` (process ${pid})`} uses ${dir}. Stop that one, or give this one a folder and ports: DATA_DIR=.data2 PORT=4100 ADMIN_PORT=4101 npm start`,
+  )
 }
 
 const SQLITE_BUSY = 5

@@ -37,6 +37,7 @@ export async function kafkaJars({ onFetch, onFetched }: FetchOptions): Promise<s
     ['-v'],
     `Maven (mvn) fetches Kafka and is not installed. Install it (Debian: apt install maven), ${instead}.`,
   )
+  await makeCacheDir(dirname(jars))
   onFetch()
   await fetchJars(jars)
   await onFetched(jars)
@@ -56,7 +57,6 @@ export async function requireJava(): Promise<void> {
 async function fetchJars(jars: string): Promise<void> {
   const partial = `${jars}.${process.pid}`
   const log = `${partial}.log`
-  await mkdir(dirname(jars), { recursive: true })
   const goal = ['dependency:copy-dependencies', `-DoutputDirectory=${partial}`, '-DincludeScope=runtime']
   const maven = startGuarded({
     command: ['mvn', '-q', '-B', '-f', pom, ...goal],
@@ -79,6 +79,17 @@ async function fetchJars(jars: string): Promise<void> {
 function fail(how: string, log: string): never {
   const reason = log.split('\n').find((line) => line.includes('ERROR')) ?? how
   throw new StackError(`Maven could not fetch Kafka (${reason.trim()}). Check the network, ${instead}.`)
+}
+
+async function makeCacheDir(dir: string): Promise<void> {
+  try {
+    await mkdir(dir, { recursive: true })
+  } catch (cause) {
+    throw new StackError(
+      `${dir} cannot be made for Kafka's jars: ${(cause as Error).message}. Set XDG_CACHE_HOME to another folder.`,
+      { cause },
+    )
+  }
 }
 
 async function requireProgram(

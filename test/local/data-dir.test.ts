@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, test } from '@jest/globals'
@@ -28,4 +28,11 @@ test('a data folder whose owner was killed is free', async () => {
 
   using claim = await claimDataDir(dir.path)
   expect(claim).toBeDefined()
+})
+
+test('a data folder that cannot be made is an error that names the variable', async () => {
+  await using dir = await temporaryDir()
+  await writeFile(join(dir.path, 'file'), '')
+
+  await expect(claimDataDir(join(dir.path, 'file', 'data'))).rejects.toThrow(/ENOTDIR.*Set DATA_DIR to another folder/)
 })

@@ -169,6 +169,18 @@ test('without Java the message says what to install, and what to do without it',
   )
 })
 
+test('without Maven, and nothing fetched before, the message says what to install', async () => {
+  await using where = await place()
+  const bin = join(where.dir, 'bin')
+  await mkdir(bin)
+  for (const program of ['sh', 'id', 'java']) await symlink(`/usr/bin/${program}`, join(bin, program))
+
+  await using program = start({ ...where.env, PATH: bin, XDG_CACHE_HOME: where.dir })
+
+  expect(await program.ended).toBe(1)
+  expect(program.output()).toMatch(/Maven \(mvn\) fetches Kafka and is not installed.*apt install maven.*KAFKA_BROKERS/)
+})
+
 test('a setting that cannot be used is named', async () => {
   await using where = await place()
 
