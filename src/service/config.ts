@@ -169,7 +169,7 @@ function fileContent() {
       try {
         return readFileSync(path, 'utf8').replace(/\r?\n$/, '')
       } catch (error) {
-        const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown'
+        const { code } = error as NodeJS.ErrnoException
         context.addIssue({ code: 'custom', message: `must name a file that can be read (${code})` })
         return z.NEVER
       }

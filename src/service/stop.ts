@@ -27,16 +27,16 @@ export async function stopInOrder(
   { handOnMs, deadlineMs, logger }: StopOptions,
 ): Promise<boolean> {
   const deadline = AbortSignal.timeout(deadlineMs)
+  const late = new Promise<'late'>((resolve) =>
+    deadline.addEventListener('abort', () => resolve('late'), { once: true }),
+  )
   const handOn = sleep(handOnMs, undefined, { ref: false })
   const stops: Promise<boolean>[] = []
   for (const part of parts) {
     const stopped = stopPart(part, logger)
     stops.push(stopped)
-    await Promise.race([stopped, handOn])
+    await Promise.race([stopped, handOn, late])
   }
-  const late = new Promise<'late'>((resolve) =>
-    deadline.addEventListener('abort', () => resolve('late'), { once: true }),
-  )
   const results = await Promise.race([Promise.all(stops), late])
   if (results !== 'late') return results.every(Boolean)
   logger.error({}, 'Stopping was given up: a part did not end in time')
