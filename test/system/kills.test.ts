@@ -23,13 +23,14 @@ test(`${MUTATIONS} mutations reach the topic and the read model once and in orde
   const historyFile = join(dir, 'history.jsonl')
   using history = recordHistory(historyFile)
 
-  const load = startLoad({ urls: [api.url], history, mutations: MUTATIONS })
+  const load = startLoad({ urls: [api.url], history })
   const victims = [relay, consumer, relay, consumer, relay]
   for (const [index, victim] of victims.entries()) {
     await load.reached((MUTATIONS * (index + 1)) / (victims.length + 1))
     await killAndRestart(victim, history)
   }
-  await load.done
+  await load.reached(MUTATIONS)
+  await load.stop()
   await caughtUp(db, 120_000)
   await Promise.all([relay.until(true), consumer.until(true)])
 
@@ -42,7 +43,8 @@ test(`${MUTATIONS} mutations reach the topic and the read model once and in orde
   })
   const { verdict, doubts, violations, counts } = checkHistory(evidence, { keep: 3 })
   expect({ verdict, doubts, violations }).toEqual({ verdict: 'valid', doubts: [], violations: [] })
-  expect(counts).toMatchObject({ committed: MUTATIONS, operations: { ok: MUTATIONS, fail: 0, info: 0 } })
+  expect(counts.committed).toBeGreaterThanOrEqual(MUTATIONS)
+  expect(counts.operations).toEqual({ ok: counts.committed, fail: 0, info: 0 })
   expect(counts.faults).toEqual({ 'kill relay': 3, 'kill consumer': 2 })
 }, 300_000)
 
