@@ -1,25 +1,69 @@
-/** The library's only door. */
+/** The library's only door, besides `./kafka` and `./testing`. A guard pins the list. */
 
 export { type Consumer, startConsumer } from './consumer/consumer.ts'
-export { type AnyEventOf, defineHandlers, defineSetHandler, type HandlerSet } from './consumer/handlers.ts'
-export type { AggregateRef, DomainEvent, Envelope } from './envelope.ts'
-export { rawJson } from './envelope.ts'
-export { PublishError } from './errors.ts'
+export {
+  type AnyEventOf,
+  defineHandlers,
+  defineSetHandler,
+  type Handler,
+  type HandlerSet,
+  type Handlers,
+  type ReceivedEvent,
+} from './consumer/handlers.ts'
+export type { ConsumerOptions, ConsumerTuning } from './consumer/options.ts'
+export type { ConsumerStatus } from './consumer/status.ts'
+export type { HeldKeyRef, HeldKeyRequest } from './dead-letters/held-keys.ts'
+export {
+  type DeadLetterFilter,
+  dismissForeignRecord,
+  type HeldKeyFilter,
+  type ListedDeadLetter,
+  type ListedHeldKey,
+  listDeadLetters,
+  listHeldKeys,
+  readDeadLetter,
+} from './dead-letters/list.ts'
+export type { DeadLetterState } from './dead-letters/queries.ts'
+export { type RequestOutcome, requestResume, requestRetryNow, requestSkip } from './dead-letters/requests.ts'
+export {
+  type AggregateRef,
+  type DomainEvent,
+  type Envelope,
+  type RawJson,
+  rawJson,
+  type TraceContext,
+} from './envelope.ts'
+export {
+  CommitUnknownError,
+  InvalidEventError,
+  InvalidOptionError,
+  MessagingError,
+  type MessagingErrorCode,
+  NotInTransactionError,
+  PublishError,
+  RolledBackError,
+  SchemaMismatchError,
+} from './errors.ts'
+export { type Delivery, processOnce } from './inbox/process-once.ts'
 export { backoffMs } from './lifecycle/backoff.ts'
 export { type Clock, systemClock } from './lifecycle/clock.ts'
 export { type Logger, silentLogger } from './lifecycle/logger.ts'
 export { type Running, run, type Shutdown } from './lifecycle/running.ts'
 export type { Status } from './lifecycle/status.ts'
-export { appendToOutbox } from './outbox/append.ts'
+export { type AppendOptions, appendToOutbox } from './outbox/append.ts'
 export { defaultTopicFor, type TopicRule } from './outbox/topic-rule.ts'
-export { inTransaction } from './outbox/transaction.ts'
-export { startWakeNotifier } from './outbox/wake-notifier.ts'
+export { inTransaction, type TransactionOptions } from './outbox/transaction.ts'
+export { startWakeNotifier, type WakeNotifierOptions } from './outbox/wake-notifier.ts'
 export { workerLine } from './relay/line.ts'
+export type { RelaySettings } from './relay/options.ts'
 export { type Relay, type RelayOptions, startRelay } from './relay/relay.ts'
-export { runRelayWorker } from './relay/worker.ts'
+export type { RelayStatus } from './relay/relay-status.ts'
+export type { RelayThreads } from './relay/spawn.ts'
+export { type RelayWorkerOptions, runRelayWorker, type TopicOptions } from './relay/worker.ts'
 export { assertSchema } from './schema/assert-schema.ts'
-export { migrate } from './schema/migrate.ts'
+export { type MigrateOptions, migrate, migrateDown } from './schema/migrate.ts'
 export { messagingMigrations } from './schema/migration-files.ts'
+export type { PausedDestination } from './source.ts'
 export { setOutboxName } from './telemetry/attributes.ts'
-export { startOutboxGauges } from './telemetry/outbox-gauges.ts'
-export type { Publisher, TopicSpec } from './transport.ts'
+export { type OutboxGaugesOptions, startOutboxGauges } from './telemetry/outbox-gauges.ts'
+export type { Publisher, Subscriber, TopicSpec } from './transport.ts'
