@@ -8,7 +8,7 @@ import type { PostgresConnection } from './postgres-url.ts'
 import { observePool } from './telemetry-gauges.ts'
 
 /** How one role uses the database. All times in milliseconds. */
-interface PoolProfile {
+export interface PoolProfile {
   readonly applicationName: string
   readonly connectionCount: number
   /** After which the server cancels a statement. */
@@ -73,9 +73,14 @@ interface RawConnection {
   readonly connection: { readonly stream: { destroy(): void } }
 }
 
-/** A pool for `role`. Opens nothing until asked; close it with `destroy()`. */
-export function createDatabase(server: PostgresConnection, role: PoolRole, logger: Logger): Knex {
-  const profile: PoolProfile = profiles[role]
+/** A pool for `role`, with `changes` to its profile. Opens nothing until asked; close it with `destroy()`. */
+export function createDatabase(
+  server: PostgresConnection,
+  role: PoolRole,
+  logger: Logger,
+  changes: Partial<PoolProfile> = {},
+): Knex {
+  const profile: PoolProfile = { ...profiles[role], ...changes }
   const connections = new Map<string, RawConnection>()
   const db = knex({
     client: 'pg',

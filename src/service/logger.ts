@@ -75,7 +75,7 @@ const POSTGRES_FACTS = ['code', 'severity', 'schema', 'table', 'column', 'constr
 
 /** What may be written of `error`: never a stored value, at most three causes deep. */
 export function describeError(error: unknown, depth = 0): unknown {
-  if (!(error instanceof Error)) return { message: `thrown: ${typeof error}` }
+  if (!isError(error)) return { message: `thrown: ${typeof error}` }
   const fromPostgres = 'severity' in error && 'routine' in error
   const facts = pick(error, fromPostgres ? POSTGRES_FACTS : FACTS)
   const message = fromPostgres ? 'Postgres refused a statement' : error.message
@@ -85,13 +85,21 @@ export function describeError(error: unknown, depth = 0): unknown {
     ...facts,
     stack: frames(error),
     ...(error.cause !== undefined && depth < 3 && { cause: describeError(error.cause, depth + 1) }),
-    ...(error instanceof AggregateError &&
+    ...('errors' in error &&
+      Array.isArray(error.errors) &&
       depth < 3 && { errors: error.errors.slice(0, 5).map((each) => describeError(each, depth + 1)) }),
   }
 }
 
+/** Not by `instanceof` alone: an error may come from another realm. */
+function isError(value: unknown): value is Error {
+  return (
+    value instanceof Error || (typeof value === 'object' && value !== null && 'stack' in value && 'message' in value)
+  )
+}
+
 function describeIfError(value: unknown): unknown {
-  return value instanceof Error ? describeError(value) : value
+  return isError(value) ? describeError(value) : value
 }
 
 function pick(error: Error, names: readonly string[]): Record<string, unknown> {

@@ -1,0 +1,76 @@
+import { expect, test } from '@jest/globals'
+import { silentLogger } from '../../src/messaging/index.ts'
+import { createDatabase } from '../../src/service/database.ts'
+import { createLogger } from '../../src/service/logger.ts'
+import { parsePostgresUrl } from '../../src/service/postgres-url.ts'
+import { createTestDatabase } from '../support/database.ts'
+
+const CANARY = 'canary-4711'
+
+function createLog() {
+  const lines: string[] = []
+  const logger = createLogger({ service: 'orders', thread: 'main' }, 'debug', {
+    write: (line: string) => lines.push(line),
+  })
+  return { logger, lines, last: () => JSON.parse(lines.at(-1) ?? '{}') }
+}
+
+test('a line says when, how bad, and whose it is', () => {
+  const { logger, last } = createLog()
+
+  logger.info({ part: 'api' }, 'Stopped')
+
+  expect(last()).toEqual({
+    level: 'info',
+    time: expect.stringMatching(/Z$/),
+    service: 'orders',
+    thread: 'main',
+    part: 'api',
+    msg: 'Stopped',
+  })
+})
+
+test.each([
+  `insert into processed_events (consumer, event_id, outcome) values (?, gen_random_uuid(), ?)`,
+  `select ?::uuid, ?::text`,
+])('PC-65: what Postgres says of %s is logged without a value', async (sql) => {
+  await using database = await createTestDatabase()
+  const db = createDatabase(parsePostgresUrl(database.url), 'api', silentLogger)
+  const { logger, lines, last } = createLog()
+
+  const error = await db.raw(sql, [CANARY, CANARY]).catch((thrown: unknown) => thrown)
+  await db.destroy()
+  logger.error({ error, incidentId: 'incident-1' }, 'A request failed unexpectedly')
+
+  expect(lines.join()).not.toContain(CANARY)
+  expect(last()).toMatchObject({
+    incidentId: 'incident-1',
+    error: { code: expect.stringMatching(/^2/), severity: 'ERROR' },
+  })
+})
+
+test('an error keeps its facts, its causes and its place', () => {
+  const { logger, last } = createLog()
+  const cause = Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' })
+
+  logger.error(
+    { error: Object.assign(new Error('Could not publish', { cause }), { topic: 'order.events', kind: 'outage' }) },
+    'Failed',
+  )
+
+  expect(last().error).toMatchObject({
+    message: 'Could not publish',
+    topic: 'order.events',
+    kind: 'outage',
+    stack: expect.stringContaining('logger.test.ts'),
+    cause: { code: 'ECONNREFUSED' },
+  })
+})
+
+test('what must not be written is not, wherever somebody puts it', () => {
+  const { logger, lines } = createLog()
+
+  logger.info({ password: CANARY, event: { payload: CANARY }, headers: { authorization: CANARY } }, 'Careless')
+
+  expect(lines.join()).not.toContain(CANARY)
+})
