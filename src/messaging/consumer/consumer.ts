@@ -66,7 +66,7 @@ export function startConsumer(options: ConsumerOptions): Consumer {
           aggregateTypeOf: options.aggregateTypeOf ?? defaultAggregateTypeOf(topicPrefix),
           deriveIds: tuning.deriveIds,
         },
-        bounds: { handlerTimeoutMs: tuning.handlerTimeoutMs, clock, cancelled },
+        bounds: { handlerTimeoutMs: tuning.handlerTimeoutMs, clock, cancelled, logger },
         clock,
         logger,
         board,

@@ -10,6 +10,8 @@ import type { Knex } from 'knex'
 import type { BackendRef } from '../dead-letters/held-keys.ts'
 import { type Backoff, backoffMs } from '../lifecycle/backoff.ts'
 import type { Clock } from '../lifecycle/clock.ts'
+import type { Logger } from '../lifecycle/logger.ts'
+import { errorType } from '../telemetry/attributes.ts'
 import { type AttemptFailure, type AttemptPhase, classify, HandlerTimeoutError, StoppedError } from './failure.ts'
 
 /** What bounds an attempt. */
@@ -18,6 +20,7 @@ export interface AttemptBounds {
   readonly clock: Clock
   /** Aborts when work in hand is to be given up. */
   readonly cancelled: AbortSignal
+  readonly logger: Logger
 }
 
 /** A transaction in progress. */
@@ -48,7 +51,7 @@ export async function attempt<T>(
 ): Promise<Attempted<T>> {
   const state: AttemptState = { phase: 'begin', backend: null, connection: null, failed: null }
   try {
-    const value = await db.transaction(async (trx) => {
+    const value = await db.transaction(async (trx): Promise<T> => {
       state.phase = 'prepare'
       state.connection = await connectionOf(trx)
       try {
@@ -59,7 +62,9 @@ export async function attempt<T>(
         throw error
       }
     })
-    return { ok: true, value }
+    // Knex resolves where the callback has rejected with undefined, as a handler may.
+    if (!state.failed) return { ok: true, value }
+    return { ok: false, failure: classify(state.failed.error, state.phase, false) }
   } catch (error) {
     const cause = state.failed ? state.failed.error : error
     const failure = classify(cause, state.phase, state.connection?.__knex__disposed !== undefined)
@@ -137,9 +142,13 @@ const LOOK: Backoff = { firstMs: 20, maxMs: 1_000 }
  * the consumer gives up. While the database cannot be reached it asks again:
  * until it is known, the event must not be tried once more.
  */
-async function endBackend(db: Knex, backend: BackendRef, { clock, cancelled }: AttemptBounds): Promise<void> {
+async function endBackend(db: Knex, backend: BackendRef, bounds: AttemptBounds): Promise<void> {
+  const { clock, cancelled, logger } = bounds
   for (let look = 1; ; look++) {
-    const ended = await terminate(db, backend).catch(() => false)
+    const ended = await terminate(db, backend).catch((error: unknown) => {
+      logger.warn({ pid: backend.pid, reason: errorType(error), look }, 'Could not end the backend of a handler')
+      return false
+    })
     if (ended || cancelled.aborted) return
     await clock.pause(backoffMs(LOOK, look, clock.random()), cancelled)
   }
@@ -155,13 +164,13 @@ async function terminate(db: Knex, { pid, xid }: BackendRef): Promise<boolean> {
     `select pg_terminate_backend(pid)
        from pg_stat_activity
       where pid = :pid
-        and backend_xid = (:xid::xid8)::xid`,
-    { pid, xid },
+        and backend_xid = (:transaction::xid8)::xid`,
+    { pid, transaction: xid },
   )
   try {
     const { rows } = await db.raw<{ rows: { status: string | null }[] }>(
-      `select pg_xact_status(:xid::xid8) as status`,
-      { xid },
+      `select pg_xact_status(:transaction::xid8) as status`,
+      { transaction: xid },
     )
     return rows[0]?.status !== 'in progress'
   } catch (error) {

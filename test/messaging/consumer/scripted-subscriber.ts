@@ -39,11 +39,14 @@ export class ScriptedSubscriber implements Subscriber {
   #subscription: Subscription | null = null
   readonly #ended = Promise.withResolvers<void>()
   readonly #positions = new Map<number, bigint>()
+  readonly #inHand = new Set<Promise<BatchOutcome>>()
   heartbeats = 0
 
   subscribe(subscription: Subscription): ActiveSubscription {
     this.#subscription = subscription
     const stop = async () => {
+      // As a driver does: what is in hand is waited for.
+      await Promise.allSettled(this.#inHand)
       this.#ended.resolve()
       await this.#ended.promise
     }
@@ -79,7 +82,7 @@ export class ScriptedSubscriber implements Subscriber {
     { partition = 0, signal = new AbortController().signal }: { partition?: number; signal?: AbortSignal } = {},
   ): Promise<BatchOutcome> {
     this.#positions.set(partition, records[0]?.offset ?? 0n)
-    const outcome = await this.#open().deliver({
+    const delivered = this.#open().deliver({
       topic: TOPIC,
       partition,
       records,
@@ -89,6 +92,8 @@ export class ScriptedSubscriber implements Subscriber {
         this.heartbeats++
       },
     })
+    this.#inHand.add(delivered)
+    const outcome = await delivered.finally(() => this.#inHand.delete(delivered))
     this.#positions.set(partition, outcome.nextOffset)
     return outcome
   }

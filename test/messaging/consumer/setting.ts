@@ -33,13 +33,34 @@ export async function effectsOf(db: Knex): Promise<readonly string[]> {
 /** Fast retries, so that a test waits for milliseconds where an operator waits for seconds. */
 export const fast = { retryFirstMs: 1, retryMaxMs: 5 } as const
 
+/** A consumer on a database of its own. */
 export async function createSetting(
   handlers: HandlerSet | Handler = writeEffect,
   options: Partial<ConsumerOptions> = {},
 ): Promise<Setting> {
   const database = await createTestDatabase()
+  await createEffects(database.db)
+  const setting = joinOn(database, handlers, options)
+  return {
+    ...setting,
+    async [Symbol.asyncDispose]() {
+      await setting[Symbol.asyncDispose]()
+      await database[Symbol.asyncDispose]()
+    },
+  }
+}
+
+/** Another instance of the consumer, on the same database with a pool of its own. */
+export async function joinSetting(
+  { database }: Setting,
+  handlers: HandlerSet | Handler = writeEffect,
+  options: Partial<ConsumerOptions> = {},
+): Promise<Setting> {
+  return joinOn(database, handlers, { db: database.createPool(), ...options })
+}
+
+function joinOn(database: TestDatabase, handlers: HandlerSet | Handler, options: Partial<ConsumerOptions>): Setting {
   const { db } = database
-  await createEffects(db)
   const subscriber = new ScriptedSubscriber()
   const consumer = startConsumer({
     name: 'summary',
@@ -58,7 +79,6 @@ export async function createSetting(
     effects: () => effectsOf(db),
     async [Symbol.asyncDispose]() {
       await consumer.stop()
-      await database[Symbol.asyncDispose]()
     },
   }
 }

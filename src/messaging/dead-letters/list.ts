@@ -1,0 +1,166 @@
+/** What operators look at: held keys and dead letters. Payloads are not among it; they are read one by one, on purpose. */
+import type { Knex } from 'knex'
+import type { HeldKeyRef, HeldKeyRequest } from './held-keys.ts'
+import type { DeadLetterState } from './queries.ts'
+
+/** A held key as an operator sees it. */
+export interface ListedHeldKey extends HeldKeyRef {
+  readonly state: 'backoff' | 'parked'
+  readonly attempts: number
+  /** An error's code or class. */
+  readonly reason: string
+  readonly request: HeldKeyRequest | null
+  /** The event that was refused; `null` where the holder does not tell. */
+  readonly eventId: string | null
+  readonly eventType: string | null
+  readonly heldAt: Date
+  readonly nextAttemptAt: Date
+}
+
+export interface HeldKeyFilter {
+  /** `relay`, or a consumer's group id. @defaultValue all */
+  readonly holder?: string
+  /** @defaultValue both */
+  readonly state?: 'backoff' | 'parked'
+  /** @defaultValue 100 */
+  readonly limit?: number
+}
+
+/** The keys held longest, first. */
+export async function listHeldKeys(db: Knex, filter: HeldKeyFilter = {}): Promise<readonly ListedHeldKey[]> {
+  const { holder = null, state = null, limit = 100 } = filter
+  const { rows } = await db.raw<{ rows: ListedHeldKey[] }>(
+    `select holder,
+            topic,
+            aggregate_type as "aggregateType",
+            aggregate_id as "aggregateId",
+            state,
+            attempts,
+            reason,
+            request,
+            event_id as "eventId",
+            event_type as "eventType",
+            held_at as "heldAt",
+            next_attempt_at as "nextAttemptAt"
+       from held_keys
+      where (:holder::text is null or holder = :holder)
+        and (:state::text is null or state = :state)
+      order by held_at, holder, topic, aggregate_type, aggregate_id
+      limit :limit`,
+    { holder, state, limit },
+  )
+  return rows
+}
+
+/** A dead letter as an operator sees it. */
+export interface ListedDeadLetter extends HeldKeyRef {
+  /** Its place in the order of arrival; also what names it, and what a next page begins after. */
+  readonly seq: bigint
+  readonly state: DeadLetterState
+  /** `null` for a record that is not one of ours. */
+  readonly eventId: string | null
+  readonly eventType: string | null
+  readonly partition: number | null
+  readonly offset: bigint | null
+  readonly reason: string | null
+  readonly attempts: number
+  readonly createdAt: Date
+  readonly settledAt: Date | null
+}
+
+export interface DeadLetterFilter {
+  readonly holder?: string
+  readonly topic?: string
+  readonly aggregateId?: string
+  /** @defaultValue `dead` and `waiting`: what is not settled */
+  readonly states?: readonly DeadLetterState[]
+  /** Begins after this one. @defaultValue the start */
+  readonly after?: bigint
+  /** @defaultValue 100 */
+  readonly limit?: number
+}
+
+/** Dead letters in the order of their arrival. Pages by `seq`, so none is shown twice or left out. */
+export async function listDeadLetters(db: Knex, filter: DeadLetterFilter = {}): Promise<readonly ListedDeadLetter[]> {
+  const {
+    holder = null,
+    topic = null,
+    aggregateId = null,
+    states = ['dead', 'waiting'],
+    after = 0n,
+    limit = 100,
+  } = filter
+  const { rows } = await db.raw<{
+    rows: (Omit<ListedDeadLetter, 'seq' | 'offset'> & { seq: string; offset: string | null })[]
+  }>(
+    `select seq::text,
+            holder,
+            topic,
+            aggregate_type as "aggregateType",
+            aggregate_id as "aggregateId",
+            state,
+            event_id as "eventId",
+            event_type as "eventType",
+            partition,
+            record_offset::text as "offset",
+            reason,
+            attempts,
+            created_at as "createdAt",
+            settled_at as "settledAt"
+       from dead_letters
+      where state = any(:states::text[])
+        and seq > :after::bigint
+        and (:holder::text is null or holder = :holder)
+        and (:topic::text is null or topic = :topic)
+        and (:aggregateId::text is null or aggregate_id = :aggregateId)
+      order by seq
+      limit :limit`,
+    { states, after: after.toString(), holder, topic, aggregateId, limit },
+  )
+  return rows.map((row) => ({
+    ...row,
+    seq: BigInt(row.seq),
+    offset: row.offset === null ? null : BigInt(row.offset),
+  }))
+}
+
+/** The whole record of one dead letter; `null` where there is none, or where the event stays in the outbox. */
+export async function readDeadLetter(
+  db: Knex,
+  seq: bigint,
+): Promise<{
+  readonly key: Buffer | null
+  readonly value: Buffer | null
+  readonly headers: Record<string, string>
+} | null> {
+  const { rows } = await db.raw<{
+    rows: { key: Buffer | null; value: Buffer | null; headers: Record<string, string> | null }[]
+  }>(
+    `select record_key as key,
+            record_value as value,
+            record_headers as headers
+       from dead_letters
+      where seq = :seq::bigint`,
+    { seq: seq.toString() },
+  )
+  const [row] = rows
+  return row?.headers ? { key: row.key, value: row.value, headers: row.headers } : null
+}
+
+/**
+ * Settles a record that is not one of ours, after a look at it: nothing can
+ * redrive it. Resolves to whether it was open. Events are settled by
+ * `requestResume` and `requestSkip`, which keep the order of their key.
+ */
+export async function dismissForeignRecord(db: Knex, seq: bigint): Promise<boolean> {
+  const { rowCount } = await db.raw<{ rowCount: number }>(
+    `update dead_letters
+        set state = 'skipped',
+            settled_at = clock_timestamp()
+      where seq = :seq::bigint
+        and state = 'dead'
+        and event_id is null`,
+    { seq: seq.toString() },
+  )
+  return rowCount === 1
+}

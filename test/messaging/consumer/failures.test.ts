@@ -1,0 +1,291 @@
+import { expect, test } from '@jest/globals'
+import knex, { type Knex } from 'knex'
+import { listDeadLetters, listHeldKeys } from '../../../src/messaging/dead-letters/list.ts'
+import { testPostgresUrl } from '../../support/postgres.ts'
+import { recordOf, TOPIC } from './scripted-subscriber.ts'
+import { createSetting, idOf, joinSetting, writeEffect } from './setting.ts'
+
+/** A pool to another database of the same server. */
+function adminPool(): Knex & AsyncDisposable {
+  const pool = knex({ client: 'pg', connection: testPostgresUrl(), pool: { min: 0, max: 1 } })
+  return Object.assign(pool, { [Symbol.asyncDispose]: () => pool.destroy() })
+}
+
+async function backendOf(db: Knex): Promise<number> {
+  const { rows } = await db.raw('select pg_backend_pid() as pid')
+  return rows[0].pid
+}
+
+test.each([
+  ['throws an Error', () => new Error('no')],
+  ['throws a TypeError (K8)', () => new TypeError('no')],
+  ['throws a RangeError (K8)', () => new RangeError('no')],
+  ['throws a SyntaxError (K8)', () => new SyntaxError('no')],
+  ['throws something that is no error', () => 'no'],
+  ['throws nothing at all', () => undefined],
+])('F28: a handler that %s is tried again, then parked, and the consumer runs on', async (_how, thrown) => {
+  const bad = recordOf(0)
+  await using setting = await createSetting(async (trx, event) => {
+    if (event.id === idOf(bad)) throw thrown()
+    await writeEffect(trx, event)
+  })
+
+  await setting.subscriber.deliverAll([bad, recordOf(1)])
+
+  expect(await listDeadLetters(setting.db)).toMatchObject([{ eventId: idOf(bad), attempts: 5 }])
+  expect(await setting.effects()).toHaveLength(1)
+})
+
+test('F28: a handler that never returns loses its connection, and its backend has ended before the next attempt', async () => {
+  const pids: number[] = []
+  const alive: number[] = []
+  await using setting = await createSetting(
+    async (trx, event) => {
+      const { rows } = await setting.db.raw('select pid from pg_stat_activity where pid = any(?)', [pids])
+      alive.push(rows.length)
+      pids.push(await backendOf(trx))
+      await writeEffect(trx, event)
+      if (pids.length === 1) await new Promise(() => {})
+      if (pids.length === 2) await trx.raw('select pg_sleep(600)')
+    },
+    { handlerTimeoutMs: 300 },
+  )
+  const record = recordOf(0)
+
+  await setting.subscriber.deliverAll([record, recordOf(1)])
+
+  expect(new Set(pids).size).toBeGreaterThanOrEqual(3)
+  expect(alive.slice(0, 3)).toEqual([0, 0, 0])
+  expect(await setting.effects()).toHaveLength(2)
+})
+
+test('F28: what a timed-out handler does later has no effect, and says so', async () => {
+  const late = Promise.withResolvers<void>()
+  const ends: Promise<void>[] = []
+  await using setting = await createSetting(
+    (trx, event) => {
+      const work = late.promise.then(() => writeEffect(trx, event))
+      ends.push(work)
+      return work
+    },
+    { handlerTimeoutMs: 50, maxAttempts: 1 },
+  )
+
+  await setting.subscriber.deliverAll([recordOf(0)])
+  late.resolve()
+  const outcomes = await Promise.allSettled(ends)
+
+  expect(outcomes).toMatchObject([{ status: 'rejected' }])
+  expect(await setting.effects()).toEqual([])
+  expect(await listHeldKeys(setting.db)).toMatchObject([{ state: 'parked', reason: 'HANDLER_TIMEOUT' }])
+})
+
+test('F29: while its database is away a consumer waits: no attempt is counted, nothing is parked, and it says so', async () => {
+  await using setting = await createSetting(writeEffect, { maxAttempts: 1 })
+  const records = [recordOf(0), recordOf(1)]
+  await setting.subscriber.deliver(records.slice(0, 1))
+  const { database } = setting
+  await using admin = adminPool()
+  const name = new URL(database.url).pathname.slice(1)
+
+  await admin.raw('alter database ?? allow_connections false', [name])
+  await admin.raw(
+    'select pg_terminate_backend(pid) from pg_stat_activity where datname = ? and pid <> pg_backend_pid()',
+    [name],
+  )
+  const outcomes = []
+  for (let round = 0; round < 3; round++) outcomes.push(await setting.subscriber.deliver(records))
+  const during = setting.consumer.status()
+  await admin.raw('alter database ?? allow_connections true', [name])
+  await setting.subscriber.deliverAll(records)
+
+  expect(outcomes.map(({ nextOffset }) => nextOffset)).toEqual([0n, 0n, 0n])
+  expect(outcomes.every(({ pauseMs }) => pauseMs > 0)).toBe(true)
+  expect(during.ready).toBe(false)
+  expect(during.problems.join()).toContain("order.events, partition 0: the consumer's database cannot be used (")
+  expect(setting.consumer.status()).toMatchObject({ ready: true, problems: [] })
+  expect(await setting.effects()).toEqual(records.map(idOf))
+  expect(await listHeldKeys(setting.db)).toEqual([])
+})
+
+test('PC-37: a backend that is terminated in the middle of a handler costs no attempt', async () => {
+  let killed = false
+  await using setting = await createSetting(
+    async (trx, event) => {
+      await writeEffect(trx, event)
+      if (killed) return
+      killed = true
+      await setting.db.raw('select pg_terminate_backend(?)', [await backendOf(trx)])
+      await writeEffect(trx, event)
+    },
+    { maxAttempts: 1 },
+  )
+  const records = [recordOf(0), recordOf(1)]
+
+  await setting.subscriber.deliverAll(records)
+
+  expect(await setting.effects()).toEqual(records.map(idOf))
+  expect(await listHeldKeys(setting.db)).toEqual([])
+})
+
+test("a connection error of another system that the handler talks to is the handler's, and counts", async () => {
+  await using setting = await createSetting(
+    async () => {
+      throw Object.assign(new Error('connect'), { code: 'ECONNREFUSED' })
+    },
+    { maxAttempts: 1 },
+  )
+
+  await setting.subscriber.deliverAll([recordOf(0)])
+
+  expect(await listHeldKeys(setting.db)).toMatchObject([{ state: 'parked', reason: 'ECONNREFUSED' }])
+})
+
+test('a constraint that is checked at COMMIT counts against the event', async () => {
+  await using setting = await createSetting(writeEffect, { maxAttempts: 1 })
+  await setting.db.raw('alter table effects add unique (aggregate_id) deferrable initially deferred')
+
+  await setting.subscriber.deliverAll([recordOf(0, { key: 'a' })])
+  await setting.subscriber.deliverAll([recordOf(1, { key: 'a' })])
+
+  expect(await setting.effects()).toHaveLength(1)
+  expect(await listHeldKeys(setting.db)).toMatchObject([{ state: 'parked', reason: '23505' }])
+})
+
+test('PC-49: a consumer that never parks recovers by itself, and its offset has not moved meanwhile', async () => {
+  let failing = true
+  await using setting = await createSetting(
+    async (trx, event) => {
+      if (failing) throw new Error('no')
+      await writeEffect(trx, event)
+    },
+    { maxAttempts: Number.POSITIVE_INFINITY },
+  )
+  const records = [recordOf(0), recordOf(1)]
+
+  for (let round = 0; round < 20; round++) {
+    expect((await setting.subscriber.deliver(records)).nextOffset).toBe(0n)
+  }
+  const during = setting.consumer.status()
+  failing = false
+  await setting.subscriber.deliverAll(records)
+
+  expect(during.ready).toBe(false)
+  expect(await setting.subscriber.startOffset({ topic: TOPIC, partition: 0 })).toBe(2n)
+  expect([...(await setting.effects())].sort()).toEqual(records.map(idOf).sort())
+  expect(setting.consumer.status().ready).toBe(true)
+})
+
+test('PC-49: a subscription that ends by failing ends the consumer by failing', async () => {
+  await using setting = await createSetting()
+  const { consumer, subscriber } = await joinSetting(setting)
+
+  subscriber.fail(new Error('authorization failed'))
+
+  await expect(consumer.done).rejects.toThrow('authorization failed')
+  await expect(consumer.stop()).rejects.toThrow('authorization failed')
+})
+
+test('PC-51: two members with the same events in opposite order lose none and double none', async () => {
+  await using setting = await createSetting()
+  await using other = await joinSetting(setting)
+  const records = Array.from({ length: 100 }, (_, offset) => recordOf(offset))
+  const reversed = records.toReversed().map((record, offset) => ({ ...record, offset: BigInt(offset) }))
+
+  await Promise.all([setting.subscriber.deliverAll(records), other.subscriber.deliverAll(reversed)])
+
+  expect([...(await setting.effects())].sort()).toEqual(records.map(idOf).sort())
+  expect(await listHeldKeys(setting.db)).toEqual([])
+})
+
+test.each(['rolls back', 'is killed'])(
+  'PC-52: an event that another member has in hand waits for it, and is applied when that one %s',
+  async (how) => {
+    const inHand = Promise.withResolvers<number>()
+    const end = Promise.withResolvers<void>()
+    await using setting = await createSetting(
+      async (trx, event) => {
+        await writeEffect(trx, event)
+        inHand.resolve(await backendOf(trx))
+        await end.promise
+        throw new Error('rolled back')
+      },
+      { maxAttempts: 100 },
+    )
+    await using other = await joinSetting(setting)
+    const record = recordOf(0)
+
+    const first = setting.subscriber.deliver([record])
+    const pid = await inHand.promise
+    const second = other.subscriber.deliver([record])
+    while ((await setting.db.raw('select 1 from pg_locks where not granted')).rows.length === 0);
+    if (how === 'is killed') await setting.db.raw('select pg_terminate_backend(?)', [pid])
+    end.resolve()
+    await Promise.all([first, second])
+
+    expect((await second).nextOffset).toBe(1n)
+    expect(await setting.effects()).toEqual([idOf(record)])
+  },
+)
+
+test('F27: a zombie that comes back after another member has processed its batch changes nothing', async () => {
+  const awake = Promise.withResolvers<void>()
+  const asleep = Promise.withResolvers<void>()
+  await using zombie = await createSetting(async (trx, event) => {
+    asleep.resolve()
+    await awake.promise
+    await writeEffect(trx, event)
+  })
+  await using successor = await joinSetting(zombie)
+  const records = [recordOf(0), recordOf(1), recordOf(2)]
+
+  // The zombie's first event is in its transaction, so the successor's waits for that one.
+  const late = zombie.subscriber.deliver(records)
+  await asleep.promise
+  const ahead = successor.subscriber.deliverAll(records)
+  awake.resolve()
+  await Promise.all([late, ahead])
+  await successor.subscriber.deliverAll([recordOf(3)])
+
+  expect((await zombie.effects()).slice(0, 3)).toEqual(records.map(idOf))
+  expect(await zombie.effects()).toHaveLength(4)
+})
+
+test('a stop cuts a handler that does not end within the grace period, and nothing of it remains', async () => {
+  const started = Promise.withResolvers<void>()
+  await using setting = await createSetting(
+    async (trx, event) => {
+      await writeEffect(trx, event)
+      started.resolve()
+      await new Promise(() => {})
+    },
+    { graceMs: 50 },
+  )
+
+  const delivered = setting.subscriber.deliver([recordOf(0)])
+  await started.promise
+  await setting.consumer.stop()
+
+  expect(await delivered).toEqual({ nextOffset: 0n, pauseMs: 0 })
+  expect(await setting.effects()).toEqual([])
+  expect(await listHeldKeys(setting.db)).toEqual([])
+})
+
+test('PC-54: a batch ends early when its partition is taken away, and begins nothing new', async () => {
+  const gone = new AbortController()
+  await using setting = await createSetting(
+    async (trx, event) => {
+      await writeEffect(trx, event)
+      gone.abort()
+    },
+    { batchSize: 1 },
+  )
+
+  const outcome = await setting.subscriber.deliver(
+    [0, 1, 2].map((offset) => recordOf(offset)),
+    { signal: gone.signal },
+  )
+
+  expect(outcome).toEqual({ nextOffset: 1n, pauseMs: 0 })
+  expect(await setting.effects()).toHaveLength(1)
+})
