@@ -18,11 +18,13 @@ const RETRY_PENDING_MS = 10
 /** Clock steps below this, in milliseconds, are the work of a time daemon and disturb nothing. */
 const JUMP_MS = 500
 
+type OnRequest = (apiKey: number, answer: Promise<unknown>) => void
+
 /**
  * Mends `cluster`, before its first connection. `onRequest` hears of each
- * request just before it is handed to a connection.
+ * request as it is handed to a connection, with its answer to come.
  */
-export function mend(cluster: ClusterInside, onRequest: (apiKey: number) => void = () => {}): void {
+export function mend(cluster: ClusterInside, onRequest: OnRequest = () => {}): void {
   const { connectionPoolBuilder } = cluster
   const build = connectionPoolBuilder.build.bind(connectionPoolBuilder)
   connectionPoolBuilder.build = async (destination) => {
@@ -31,7 +33,8 @@ export function mend(cluster: ClusterInside, onRequest: (apiKey: number) => void
       waitOnlyForWork(requestQueue)
       followClockJumps(requestQueue)
     }
-    tolerateLeaderless(pool, onRequest)
+    tolerateLeaderless(pool)
+    report(pool, onRequest)
     return pool
   }
 }
@@ -79,10 +82,9 @@ function shift(queue: RequestQueueInside, jump: number, wall: number): void {
   if (queue.throttledUntil > 0) queue.throttledUntil += jump
 }
 
-function tolerateLeaderless(pool: ConnectionPoolInside, onRequest: (apiKey: number) => void): void {
+function tolerateLeaderless(pool: ConnectionPoolInside): void {
   const send = pool.send.bind(pool)
   pool.send = (request: RequestInside) => {
-    onRequest(request.request.apiKey)
     if (request.request.apiKey !== METADATA) return send(request)
     const { response } = request
     return send({
@@ -92,6 +94,15 @@ function tolerateLeaderless(pool: ConnectionPoolInside, onRequest: (apiKey: numb
         parse: async (data) => await response.parse(withoutPartitionErrors(data)),
       },
     })
+  }
+}
+
+function report(pool: ConnectionPoolInside, onRequest: OnRequest): void {
+  const send = pool.send.bind(pool)
+  pool.send = (request: RequestInside) => {
+    const answer = send(request)
+    onRequest(request.request.apiKey, answer)
+    return answer
   }
 }
 

@@ -10,7 +10,7 @@
 import type { Message, Producer } from 'kafkajs'
 import type { TopicPartition } from '../transport.ts'
 import { createClient, INNER_RETRY, PRODUCE_TIMEOUT_MS } from './client.ts'
-import { DriverFailure } from './failures.ts'
+import { DriverFailure, understand } from './failures.ts'
 import { type ClusterInside, partitionEdge, touchBrokers, withCluster } from './inside.ts'
 import { mend } from './mend.ts'
 import type { ResolvedKafkaOptions } from './options.ts'
@@ -32,7 +32,7 @@ export class PartitionProducer {
   readonly #sockets: Sockets
   #nextOffset = 0n
   #records = 0
-  #produceRequests = 0
+  #doubts = 0
   #sending: Promise<unknown> = Promise.resolve()
   #closing: Promise<void> | null = null
 
@@ -48,8 +48,8 @@ export class PartitionProducer {
         createPartitioner: () => () => where.partition,
       }),
     )
-    mend(cluster, (apiKey) => {
-      if (apiKey === PRODUCE) this.#produceRequests += 1
+    mend(cluster, (apiKey, answer) => {
+      if (apiKey === PRODUCE) this.#follow(answer)
     })
     this.#where = where
     this.#producer = client
@@ -57,9 +57,13 @@ export class PartitionProducer {
     this.#sockets = sockets
   }
 
-  /** How many produce requests were handed to a connection so far. None since a send began: nothing of it was sent. */
-  get produceRequests(): number {
-    return this.#produceRequests
+  /**
+   * How many requests the broker may have carried out without our knowing: on
+   * their way, or ended without an answer that settles it. Unchanged by a send
+   * that failed: nothing of it was stored.
+   */
+  get doubts(): number {
+    return this.#doubts
   }
 
   /** True once so many records have passed that this producer must not go on. */
@@ -123,10 +127,24 @@ export class PartitionProducer {
               ? `offset ${answer.baseOffset}, below ${this.#nextOffset}`
               : null
     if (problem !== null || answer?.baseOffset === undefined) {
+      this.#doubts += 1
       const message = `Kafka's answer for ${topic}, partition ${partition} has ${problem}`
       throw new DriverFailure('outage', 'ANSWER_CHECK_FAILED', message, { definite: false })
     }
     return BigInt(answer.baseOffset)
+  }
+
+  /** kafkajs repeats by itself and tells of its last try alone; whether an earlier one was stored is seen here. */
+  #follow(answer: Promise<unknown>): void {
+    this.#doubts += 1
+    answer.then(
+      () => {
+        this.#doubts -= 1
+      },
+      (error: unknown) => {
+        if (understand(error).definite) this.#doubts -= 1
+      },
+    )
   }
 
   /** Keeps quiet connections from being closed for their silence. Never rejects. */

@@ -90,18 +90,16 @@ export class PartitionWriter {
     let sending: { readonly producer: PartitionProducer; readonly before: number } | null = null
     try {
       const producer = await unlessAborted(this.#open(), signal)
-      sending = { producer, before: producer.produceRequests }
+      sending = { producer, before: producer.doubts }
       return { kind: 'stored', baseOffset: await unlessAborted(producer.send(messages), signal) }
     } catch (error) {
-      const requests = sending === null ? 0 : sending.producer.produceRequests - sending.before
+      const maybeStored = sending !== null && sending.producer.doubts > sending.before
       if (error instanceof Aborted) {
         // The send goes on in kafkajs, retries and all, unless it is cut off.
         this.#retire()
-        return { kind: 'given up', maybeStored: requests > 0 }
+        return { kind: 'given up', maybeStored }
       }
-      const failure = understand(error)
-      // One answer speaks for one request; what became of kafkajs's own repeats is not told.
-      return { kind: 'failed', failure, maybeStored: requests > 1 || (requests === 1 && !failure.definite) }
+      return { kind: 'failed', failure: understand(error), maybeStored }
     }
   }
 

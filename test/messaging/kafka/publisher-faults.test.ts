@@ -1,0 +1,247 @@
+/** The publisher against a real broker behind a proxy that loses answers: whatever happens, what it acknowledges is there. */
+import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
+import type { Publisher } from '../../../src/messaging/transport.ts'
+import { uniqueTopic } from '../../support/kafka.ts'
+import { api } from '../../support/proxy/frames.ts'
+import type { KafkaProxy } from '../../support/proxy/kafka-proxy.ts'
+import { type ProxiedKafka, startProxiedKafka } from '../../support/proxy/proxied-kafka.ts'
+import { batchOf, firsts, never, onProduce, openPublisher, valuesIn, valuesOf } from './publishing.ts'
+import { createWitness, type Witness } from './witness.ts'
+
+jest.setTimeout(90_000)
+
+let cluster: ProxiedKafka
+let proxy: KafkaProxy
+let witness: Witness
+beforeAll(async () => {
+  cluster = await startProxiedKafka(1, {
+    'transaction.partition.verification.enable': false,
+    'producer.id.expiration.ms': 3_000,
+    'producer.id.expiration.check.interval.ms': 500,
+  })
+  const [first] = cluster.proxies
+  if (!first) throw new Error('There is a proxy')
+  proxy = first
+  witness = await createWitness(cluster.brokers)
+})
+afterAll(async () => {
+  await witness.close()
+  await cluster[Symbol.asyncDispose]()
+})
+
+test('K1 keeps both batches when the answer to the first is lost, each once', async () => {
+  await using publisher = openPublisher(cluster)
+  const topic = await newTopic(publisher)
+  await publisher.publish(batchOf(topic, 0, 'warm', 10), { signal: never })
+
+  const lost = onProduce(proxy, 'reset for answer')
+  await publisher.publish(batchOf(topic, 0, 'first', 10), { signal: never })
+  await publisher.publish(batchOf(topic, 0, 'second', 10), { signal: never })
+  await lost
+
+  const expected = ['warm', 'first', 'second'].flatMap((name) => valuesOf(batchOf(topic, 0, name, 10)))
+  expect(await valuesIn(witness, topic, 0)).toEqual(expected)
+})
+
+test('K2 stores a batch of the same size after one of unknown outcome was given up', async () => {
+  await using publisher = openPublisher({ ...cluster, deliveryTimeoutMs: 1_000 })
+  const topic = await newTopic(publisher)
+  await publisher.publish(batchOf(topic, 0, 'warm', 10), { signal: never })
+
+  const unknown = batchOf(topic, 0, 'unknown', 10)
+  void onProduce(proxy, 'swallow answer')
+  await expect(publisher.publish(unknown, { signal: never })).rejects.toMatchObject({
+    kind: 'outage',
+    outcome: 'unknown',
+  })
+  const { baseOffset } = await publisher.publish(batchOf(topic, 0, 'next', 10), { signal: never })
+
+  expect(baseOffset).toBe(20n)
+  const expected = ['warm', 'unknown', 'next'].flatMap((name) => valuesOf(batchOf(topic, 0, name, 10)))
+  expect(await valuesIn(witness, topic, 0)).toEqual(expected)
+})
+
+test('K5 PC-04 sends nothing more once it has given a batch up', async () => {
+  await using publisher = openPublisher(cluster)
+  const topic = await newTopic(publisher)
+  await publisher.publish(batchOf(topic, 0, 'warm', 1), { signal: never })
+  const giveUp = new AbortController()
+
+  const seen = onProduce(proxy, 'reset')
+  const sending = publisher.publish(batchOf(topic, 0, 'zombie', 5), { signal: giveUp.signal })
+  await seen
+  giveUp.abort()
+  await expect(sending).rejects.toMatchObject({ kind: 'outage', outcome: 'unknown' })
+  const requests = proxy.count(api.produce)
+  // The witness that time has passed is another batch, and the closing, which waits for all that was given up.
+  await publisher.publish(batchOf(topic, 0, 'later', 5), { signal: never })
+  await publisher.close()
+
+  expect(proxy.count(api.produce)).toBe(requests + 1)
+  expect(await valuesIn(witness, topic, 0)).toEqual(['warm-0', ...valuesOf(batchOf(topic, 0, 'later', 5))])
+})
+
+test('PC-04 repeats a batch at most, and overtakes none, when the broker was frozen beyond its delivery time', async () => {
+  await using publisher = openPublisher({ ...cluster, deliveryTimeoutMs: 1_500 })
+  const topic = await newTopic(publisher)
+  await publisher.publish(batchOf(topic, 0, 'warm', 1), { signal: never })
+
+  proxy.freeze()
+  const older = batchOf(topic, 0, 'older', 3)
+  await expect(publisher.publish(older, { signal: never })).rejects.toMatchObject({ kind: 'outage' })
+  proxy.thaw()
+  await publisher.publish(older, { signal: never })
+  await publisher.publish(batchOf(topic, 0, 'newer', 3), { signal: never })
+  await publisher.close()
+
+  const expected = ['warm-0', ...valuesOf(older), ...valuesOf(batchOf(topic, 0, 'newer', 3))]
+  expect(firsts(await valuesIn(witness, topic, 0))).toEqual(expected)
+})
+
+test('K6 PC-02 lets good topics flow while a deleted one fails by name', async () => {
+  await using publisher = openPublisher({ ...cluster, deliveryTimeoutMs: 8_000 })
+  const [bad, good] = [await newTopic(publisher), await newTopic(publisher)]
+  for (const topic of [bad, good]) await publisher.publish(batchOf(topic, 0, 'warm', 1), { signal: never })
+  await witness.admin.deleteTopics({ topics: [bad] })
+
+  const refused = publisher.publish(batchOf(bad, 0, 'gone', 1), { signal: never })
+  for (let n = 0; n < 4; n += 1) await publisher.publish(batchOf(good, 0, `good${n}`, 1), { signal: never })
+
+  await expect(refused).rejects.toMatchObject({ kind: 'destination', outcome: 'refused', topic: bad })
+  expect(await valuesIn(witness, good, 0)).toHaveLength(5)
+})
+
+test.each([
+  ['OUT_OF_ORDER_SEQUENCE_NUMBER', 45],
+  ['DUPLICATE_SEQUENCE_NUMBER', 46],
+  ['INVALID_PRODUCER_EPOCH', 47],
+  ['UNKNOWN_PRODUCER_ID', 59],
+  ['an error that it does not know', 9_999],
+])('K10 goes on with a new producer after %s', async (_, code) => {
+  await using publisher = openPublisher(cluster)
+  const topic = await newTopic(publisher)
+  await publisher.publish(batchOf(topic, 0, 'warm', 2), { signal: never })
+  const initialized = proxy.count(api.initProducerId)
+
+  void onProduce(proxy, { rewrite: (answer) => withErrorCode(answer, topic, code) })
+  const names = ['one', 'two', 'three']
+  for (const name of names) await publisher.publish(batchOf(topic, 0, name, 2), { signal: never })
+
+  expect(proxy.count(api.initProducerId)).toBe(initialized + 1)
+  const expected = ['warm', ...names].flatMap((name) => valuesOf(batchOf(topic, 0, name, 2)))
+  expect(firsts(await valuesIn(witness, topic, 0))).toEqual(expected)
+})
+
+test('PC-01 takes no answer for an acknowledgement that names an offset from before', async () => {
+  await using publisher = openPublisher(cluster)
+  const topic = await newTopic(publisher)
+  await publisher.publish(batchOf(topic, 0, 'warm', 2), { signal: never })
+
+  void onProduce(proxy, { rewrite: (answer) => withBaseOffset(answer, topic, 0n) })
+  const { baseOffset } = await publisher.publish(batchOf(topic, 0, 'next', 2), { signal: never })
+
+  // Stored by the first attempt, disbelieved, and stored once more by a new producer.
+  expect(baseOffset).toBe(4n)
+  expect(firsts(await valuesIn(witness, topic, 0))).toEqual(['warm-0', 'warm-1', 'next-0', 'next-1'])
+})
+
+test('PC-08 goes on after the broker has forgotten the producer, and after the topic was made anew', async () => {
+  await using publisher = openPublisher(cluster)
+  const topic = await newTopic(publisher)
+  await publisher.publish(batchOf(topic, 0, 'one', 2), { signal: never })
+
+  await new Promise((resolve) => {
+    setTimeout(resolve, 4_500)
+  })
+  await publisher.publish(batchOf(topic, 0, 'two', 2), { signal: never })
+  expect(await valuesIn(witness, topic, 0)).toEqual(['one-0', 'one-1', 'two-0', 'two-1'])
+
+  await witness.admin.deleteTopics({ topics: [topic] })
+  await publisher.createTopic(topic, { partitionCount: 3, replicationFactor: null })
+  await publisher.publish(batchOf(topic, 0, 'three', 2), { signal: never })
+
+  expect(firsts(await valuesIn(witness, topic, 0))).toEqual(['three-0', 'three-1'])
+})
+
+test('PC-09 connects when the first connection is reset, and when Kafka comes late', async () => {
+  await using publisher = openPublisher(cluster)
+  const topic = await newTopic(publisher)
+  await using late = openPublisher(cluster)
+
+  proxy.cut()
+  await expect(late.ping()).rejects.toMatchObject({ kind: 'outage' })
+  const publishing = late.publish(batchOf(topic, 0, 'late', 1), { signal: never })
+  setTimeout(() => {
+    proxy.mend()
+  }, 1_500)
+
+  expect(await publishing).toEqual({ baseOffset: 0n })
+  await late.ping()
+})
+
+test('PC-09 gives up in bounded time on a broker that accepts and never answers', async () => {
+  await using publisher = openPublisher(cluster)
+  const topic = await newTopic(publisher)
+  await using other = openPublisher({ ...cluster, deliveryTimeoutMs: 1_000 })
+
+  proxy.freeze()
+  try {
+    const startedAt = performance.now()
+    const failure = { kind: 'outage', outcome: 'refused' }
+    await expect(other.publish(batchOf(topic, 0, 'x', 1), { signal: never })).rejects.toMatchObject(failure)
+    expect(performance.now() - startedAt).toBeLessThan(3_000)
+    await expect(other.ping()).rejects.toMatchObject({ kind: 'outage' })
+    expect(performance.now() - startedAt).toBeLessThan(8_000)
+  } finally {
+    proxy.thaw()
+  }
+})
+
+test.each([3_600_000, -3_600_000])('K7 is not disturbed by a clock that jumps by %d ms', async (jumpMs) => {
+  await using publisher = openPublisher(cluster)
+  const topic = await newTopic(publisher)
+  await publisher.publish(batchOf(topic, 0, 'warm', 1), { signal: never })
+  const requests = proxy.count(api.produce)
+  const real = Date.now
+  const seen = onProduce(proxy, { delayMs: 1_000 })
+
+  try {
+    const publishing = publisher.publish(batchOf(topic, 0, 'jump', 1), { signal: never })
+    await seen
+    Date.now = () => real() + jumpMs
+    expect(await publishing).toEqual({ baseOffset: 1n })
+    // And one that is lost is still noticed in time.
+    const startedAt = performance.now()
+    void onProduce(proxy, 'swallow answer')
+    await publisher.publish(batchOf(topic, 0, 'lost', 1), { signal: never })
+    expect(performance.now() - startedAt).toBeLessThan(9_000)
+  } finally {
+    Date.now = real
+  }
+
+  expect(proxy.count(api.produce)).toBe(requests + 3)
+  expect(firsts(await valuesIn(witness, topic, 0))).toEqual(['warm-0', 'jump-0', 'lost-0'])
+})
+
+async function newTopic(publisher: Publisher): Promise<string> {
+  const topic = uniqueTopic('faults')
+  await publisher.createTopic(topic, { partitionCount: 3, replicationFactor: null })
+  return topic
+}
+
+/** In a produce answer of one partition: length, correlation, one topic's name, one partition's number; then this. */
+function errorCodeAt(topic: string): number {
+  return 4 + 4 + 4 + 2 + Buffer.byteLength(topic) + 4 + 4
+}
+
+function withErrorCode(answer: Buffer, topic: string, code: number): Buffer {
+  const changed = Buffer.from(answer)
+  changed.writeInt16BE(code, errorCodeAt(topic))
+  return changed
+}
+
+function withBaseOffset(answer: Buffer, topic: string, offset: bigint): Buffer {
+  const changed = Buffer.from(answer)
+  changed.writeBigInt64BE(offset, errorCodeAt(topic) + 2)
+  return changed
+}

@@ -1,0 +1,206 @@
+/**
+ * Stands before one broker and knows where requests and answers begin and end.
+ * So it can do what packet tools cannot: deliver a request and swallow its
+ * answer. The broker must advertise the proxy's port, or clients go past it.
+ */
+
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { correlationOf, Frames, headOf, type RequestHead } from './frames.ts'
+
+/** What becomes of one request. */
+export type Verdict =
+  | 'pass'
+  /** The broker carries it out; the answer is swallowed, and the client waits. */
+  | 'swallow answer'
+  /** The broker carries it out; the connection is reset in place of the answer. */
+  | 'reset for answer'
+  /** The broker never sees it, and the client waits. */
+  | 'drop request'
+  /** The broker never sees it; the connection is reset. */
+  | 'reset'
+  /** The request, and all behind it on its connection, is delivered so many milliseconds later. */
+  | { readonly delayMs: number }
+  /** The broker carries it out; the client gets what `rewrite` makes of the answer. */
+  | { readonly rewrite: (answer: Buffer) => Buffer }
+
+/** Decides about a request; the first rule that does not say `pass` counts. */
+export type ProxyRule = (request: RequestHead) => Verdict
+
+/** A proxy before one broker. */
+export interface KafkaProxy extends AsyncDisposable {
+  readonly port: number
+  /** Says which port of 127.0.0.1 the broker listens on. */
+  forwardTo(port: number): void
+  /** Adds a rule; the answer ends it. */
+  rule(rule: ProxyRule): () => void
+  /** Holds back everything in both directions; connections stay open, new ones are accepted. */
+  freeze(): void
+  /** Lets go what was held back, in order. */
+  thaw(): void
+  /** Resets all connections and resets each new one. */
+  cut(): void
+  /** Ends a cut. */
+  mend(): void
+  /** Passes answers on in pieces of so many bytes; 0 ends it. */
+  slice(bytes: number): void
+  /** How many requests of a kind have come, whatever became of them. */
+  count(apiKey: number): number
+}
+
+interface State {
+  target: number
+  cut: boolean
+  sliceBytes: number
+  thawed: Promise<void>
+  readonly rules: Set<ProxyRule>
+  readonly counts: Map<number, number>
+  readonly sockets: Set<Socket>
+}
+
+/** Listens on a free port of 127.0.0.1. */
+export async function startKafkaProxy(): Promise<KafkaProxy> {
+  const state: State = {
+    target: 0,
+    cut: false,
+    sliceBytes: 0,
+    thawed: Promise.resolve(),
+    rules: new Set(),
+    counts: new Map(),
+    sockets: new Set(),
+  }
+  let thaw = () => {}
+  const server = createServer((client) => {
+    accept(client, state)
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  return {
+    port: (server.address() as AddressInfo).port,
+    forwardTo: (port) => {
+      state.target = port
+    },
+    rule: (rule) => {
+      state.rules.add(rule)
+      return () => {
+        state.rules.delete(rule)
+      }
+    },
+    freeze: () => {
+      const frozen = Promise.withResolvers<void>()
+      thaw = frozen.resolve
+      state.thawed = frozen.promise
+    },
+    thaw: () => {
+      thaw()
+    },
+    cut: () => {
+      state.cut = true
+      for (const socket of state.sockets) socket.resetAndDestroy()
+    },
+    mend: () => {
+      state.cut = false
+    },
+    slice: (bytes) => {
+      state.sliceBytes = bytes
+    },
+    count: (apiKey) => state.counts.get(apiKey) ?? 0,
+    [Symbol.asyncDispose]: async () => {
+      thaw()
+      for (const socket of state.sockets) socket.destroy()
+      server.close()
+      await once(server, 'close')
+    },
+  }
+}
+
+function accept(client: Socket, state: State): void {
+  keep(client, state)
+  if (state.cut) {
+    client.resetAndDestroy()
+    return
+  }
+  const broker = connect(state.target, '127.0.0.1')
+  keep(broker, state)
+  const both: Both = { client, broker, swallowed: new Set<number>(), reset: new Set<number>(), rewritten: new Map() }
+  pump(client, (frame) => deliverRequest(frame, both, state))
+  pump(broker, (frame) => deliverAnswer(frame, both, state))
+  client.on('close', () => broker.destroy())
+  broker.on('close', () => client.destroy())
+}
+
+function keep(socket: Socket, { sockets }: State): void {
+  sockets.add(socket)
+  socket.setNoDelay(true)
+  socket.on('error', () => {})
+  socket.on('close', () => sockets.delete(socket))
+}
+
+/** One frame after the other, whatever each of them waits for. */
+function pump(socket: Socket, handle: (frame: Buffer) => Promise<void>): void {
+  const frames = new Frames()
+  let last = Promise.resolve()
+  socket.on('data', (chunk: Buffer) => {
+    for (const frame of frames.push(chunk)) last = last.then(() => handle(frame))
+  })
+}
+
+interface Both {
+  readonly client: Socket
+  readonly broker: Socket
+  readonly swallowed: Set<number>
+  readonly reset: Set<number>
+  readonly rewritten: Map<number, (answer: Buffer) => Buffer>
+}
+
+async function deliverRequest(frame: Buffer, both: Both, state: State): Promise<void> {
+  const head = headOf(frame)
+  state.counts.set(head.apiKey, (state.counts.get(head.apiKey) ?? 0) + 1)
+  const verdict = decide(head, state)
+  await state.thawed
+  switch (verdict) {
+    case 'drop request':
+      return
+    case 'reset':
+      both.client.resetAndDestroy()
+      return
+    case 'swallow answer':
+      both.swallowed.add(head.correlationId)
+      break
+    case 'reset for answer':
+      both.reset.add(head.correlationId)
+      break
+    case 'pass':
+      break
+    default:
+      if ('rewrite' in verdict) both.rewritten.set(head.correlationId, verdict.rewrite)
+      else await sleep(verdict.delayMs)
+  }
+  both.broker.write(frame)
+}
+
+function decide(head: RequestHead, { rules }: State): Verdict {
+  for (const rule of rules) {
+    const verdict = rule(head)
+    if (verdict !== 'pass') return verdict
+  }
+  return 'pass'
+}
+
+async function deliverAnswer(original: Buffer, both: Both, state: State): Promise<void> {
+  await state.thawed
+  const correlationId = correlationOf(original)
+  if (both.swallowed.delete(correlationId)) return
+  if (both.reset.delete(correlationId)) {
+    both.client.resetAndDestroy()
+    return
+  }
+  const frame = both.rewritten.get(correlationId)?.(original) ?? original
+  both.rewritten.delete(correlationId)
+  const size = state.sliceBytes || frame.length
+  for (let at = 0; at < frame.length; at += size) {
+    both.client.write(frame.subarray(at, at + size))
+    if (state.sliceBytes > 0) await sleep(1)
+  }
+}
