@@ -34,9 +34,9 @@ export async function startSystemStack({ brokers = 1 }: SystemStackOptions = {})
   ])
   stack.defer(() => kafka.kill())
   stack.defer(() => postgres.kill('SIGQUIT'))
-  const db = knex({ client: 'pg', connection: postgres.url(), pool: { min: 0, max: 4 } })
-  // A server that is broken on purpose closes idle connections; that is no error of the test.
-  db.on('error', () => {})
+  // A server that is broken on purpose closes idle connections; that is no news.
+  const log = { warn: () => {}, error: () => {}, deprecate: () => {}, debug: () => {} }
+  const db = knex({ client: 'pg', connection: postgres.url(), pool: { min: 0, max: 4 }, log })
   stack.defer(() => db.destroy())
 
   return {
