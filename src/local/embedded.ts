@@ -48,7 +48,7 @@ export async function provideKafka({ config, say }: PartOptions): Promise<Part> 
   say('Kafka: starting')
   const kafka = await startKafka({
     dir: join(config.dataDir, 'kafka'),
-    onFetch: () => say('Kafka: fetching 54 MB of jars with Maven, this once'),
+    onFetch: () => say('Kafka: fetching 54 MB of jars with Maven and preparing them, this once'),
   })
   say(`Kafka: ready at ${kafka.brokers.join()}${after(begun)}`)
   return {

@@ -12,10 +12,13 @@ import { StackError } from './stack-error.ts'
 const run = promisify(execFile)
 const moduleDir = fileURLToPath(new URL('../../stack/jaeger', import.meta.url))
 
+/** A Jaeger on the path: its pages are complete, which those of a build from the module are not. */
+export const RELEASE = 'jaeger'
+
 /** The path of a Jaeger that is there now, or null. Builds nothing. */
 export async function jaegerBinary(): Promise<string | null> {
   const built = await builtPath()
-  if (await works('jaeger', ['version'])) return 'jaeger'
+  if (await works(RELEASE, ['version'])) return RELEASE
   return (await exists(built)) ? built : null
 }
 

@@ -4,15 +4,19 @@ import { mkdir, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import { inheritedEnv } from './config.ts'
 import { exists } from './exists.ts'
 import { askCluster } from './kafka-metadata.ts'
-import { type NodePlan, type SecureListener, serverProperties } from './kafka-settings.ts'
+import { DATA_FOLDER, KEY_STORE_FILE, type NodePlan, type SecureListener, serverProperties } from './kafka-settings.ts'
 import { endLeftover } from './leftover.ts'
 import { OwnedServer } from './owned-server.ts'
 import { StackError } from './stack-error.ts'
 
 const run = promisify(execFile)
 const logging = fileURLToPath(new URL('../../stack/kafka/log4j2.properties', import.meta.url))
+
+/** Java reads paths by the locale, and `C` would lose what is not ASCII. */
+const UTF8 = { LC_ALL: 'C.UTF-8' }
 
 /** What all nodes of a cluster share. */
 export interface NodeContext {
@@ -37,29 +41,22 @@ export async function createNode(plan: NodePlan, context: NodeContext): Promise<
   const name = plan.roles === 'controller' ? 'Kafka controller' : `Kafka node ${plan.id}`
   await endLeftover({ name, pidFile, commandHolds: `kafka.Kafka ${properties}`, stopSignal: 'SIGTERM' })
 
-  const logDir = join(dir, 'data')
   const logFile = join(dir, 'kafka.log')
-  const secure = context.secure && {
-    ...context.secure,
-    keyStore: await writeStore(dir, 'key.pem', context.secure.keyStore),
-  }
-  const cluster = { ...context, secure, logDir, voter: `${voter.id}@127.0.0.1:${voter.ports.controller}` }
+  if (context.secure) await writeFile(join(dir, KEY_STORE_FILE), context.secure.keyStore, { mode: 0o600 })
+  const cluster = { ...context, voter: `${voter.id}@127.0.0.1:${voter.ports.controller}` }
   await writeFile(properties, serverProperties(plan, cluster), { mode: 0o600 })
   const quiet = [`-Dlog4j2.configurationFile=${logging}`, `-Dkafka.logFile=${logFile}`, '-Djava.awt.headless=true']
   const java = ['-XX:+UseSerialGC', ...quiet]
   const classPath = ['-cp', join(jars, '*')]
-  await format({
-    logDir,
-    clusterId,
-    properties,
-    secure,
-    java: [...java, '-XX:TieredStopAtLevel=1', ...archiveOf(jvm), ...classPath],
-  })
+  const once = [...java, '-XX:TieredStopAtLevel=1', ...archiveOf(jvm), ...classPath]
+  await format(dir, { clusterId, properties, secure: context.secure, java: once })
 
   const heap = plan.roles === 'controller' ? 128 : heapMb
   return new OwnedServer({
     name,
     command: ['java', `-Xmx${heap}m`, ...java, ...jvm, ...classPath, 'kafka.Kafka', properties],
+    cwd: dir,
+    env: UTF8,
     logFile: join(dir, 'console.log'),
     errorLogFile: logFile,
     pidFile,
@@ -75,14 +72,7 @@ function archiveOf(jvm: readonly string[]): readonly string[] {
   return jvm.filter((argument) => argument.startsWith('-XX:SharedArchiveFile=') || argument.startsWith('-Xlog:cds'))
 }
 
-async function writeStore(dir: string, name: string, pem: string): Promise<string> {
-  const path = join(dir, name)
-  await writeFile(path, pem, { mode: 0o600 })
-  return path
-}
-
 interface FormatOptions {
-  readonly logDir: string
   readonly clusterId: string
   readonly properties: string
   readonly secure: SecureListener | null
@@ -90,17 +80,22 @@ interface FormatOptions {
 }
 
 /** Prepares a node's data the first time; an interrupted one has no meta.properties and is made anew. */
-async function format({ logDir, clusterId, properties, secure, java }: FormatOptions): Promise<void> {
-  if (await exists(join(logDir, 'meta.properties'))) return
-  await rm(logDir, { recursive: true, force: true })
+async function format(dir: string, { clusterId, properties, secure, java }: FormatOptions): Promise<void> {
+  const data = join(dir, DATA_FOLDER)
+  if (await exists(join(data, 'meta.properties'))) return
+  await rm(data, { recursive: true, force: true })
   const users = (['SCRAM-SHA-256', 'SCRAM-SHA-512'] as const).flatMap((mechanism) =>
     secure ? ['--add-scram', `${mechanism}=[name=${secure.username},password=${secure.password}]`] : [],
   )
   try {
-    await run('java', [...java, 'kafka.tools.StorageTool', 'format', '-t', clusterId, '-c', properties, ...users])
+    const env = { ...inheritedEnv(), ...UTF8 }
+    await run('java', [...java, 'kafka.tools.StorageTool', 'format', '-t', clusterId, '-c', properties, ...users], {
+      cwd: dir,
+      env,
+    })
   } catch (cause) {
     const { stderr, stdout, message } = cause as { stderr?: string; stdout?: string; message: string }
-    throw new StackError(`Kafka could not prepare ${logDir}: ${stderr?.trim() || stdout?.trim() || message}`, { cause })
+    throw new StackError(`Kafka could not prepare ${data}: ${stderr?.trim() || stdout?.trim() || message}`, { cause })
   }
 }
 

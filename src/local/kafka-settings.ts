@@ -14,9 +14,16 @@ export interface NodePlan {
   readonly advertisedPort: number
 }
 
+/**
+ * In the node's folder, in which it runs. Names and no paths, since Kafka takes a
+ * comma in a path for two of them, and Java reads this file in Latin-1.
+ */
+export const DATA_FOLDER = 'data'
+export const KEY_STORE_FILE = 'key.pem'
+
 /** A listener with TLS and SCRAM, for one user. */
 export interface SecureListener {
-  /** PEM of the key and the certificate; in a {@link ClusterPlan}, the path of the file that holds it. */
+  /** PEM of the key and of the certificates. */
   readonly keyStore: string
   readonly username: string
   readonly password: string
@@ -26,7 +33,6 @@ export interface ClusterPlan {
   /** `id@host:port` of the controller. */
   readonly voter: string
   readonly brokerCount: number
-  readonly logDir: string
   readonly secure: SecureListener | null
   /** Over all others. */
   readonly settings: Readonly<Record<string, string | number | boolean>>
@@ -41,10 +47,10 @@ export function serverProperties(node: NodePlan, cluster: ClusterPlan): string {
     'controller.quorum.voters': cluster.voter,
     'controller.listener.names': 'CONTROLLER',
     ...listeners(node, cluster),
-    'log.dirs': cluster.logDir,
+    'log.dirs': DATA_FOLDER,
     ...replication(cluster.brokerCount),
     ...small,
-    ...(cluster.secure ? security(cluster.secure) : {}),
+    ...(cluster.secure ? security() : {}),
     ...cluster.settings,
   }
   return Object.entries(all)
@@ -67,11 +73,11 @@ function listeners({ roles, ports, advertisedPort }: NodePlan, { secure }: Clust
   }
 }
 
-function security({ keyStore }: SecureListener): Record<string, string> {
+function security(): Record<string, string> {
   return {
     'sasl.enabled.mechanisms': 'SCRAM-SHA-256,SCRAM-SHA-512',
     'listener.name.secure.ssl.keystore.type': 'PEM',
-    'listener.name.secure.ssl.keystore.location': keyStore,
+    'listener.name.secure.ssl.keystore.location': KEY_STORE_FILE,
     ...Object.fromEntries(
       ['scram-sha-256', 'scram-sha-512'].map((mechanism) => [
         `listener.name.secure.${mechanism}.sasl.jaas.config`,

@@ -12,6 +12,8 @@ export interface OwnedServerOptions {
   readonly name: string
   readonly command: readonly [string, ...string[]]
   readonly account?: { readonly uid: number; readonly gid: number } | undefined
+  /** The folder that it runs in; default this process's. */
+  readonly cwd?: string
   /** Variables over the inherited ones. */
   readonly env?: Readonly<Record<string, string>>
   readonly logFile: string
@@ -66,7 +68,7 @@ export class OwnedServer implements AsyncDisposable {
 
   /** Starts the process without waiting for its answer, for servers that need each other to be ready. */
   launch(): void {
-    const { command, account, env, logFile, pidFile, stopSignal, graceSeconds } = this.#options
+    const { command, account, cwd, env, logFile, pidFile, stopSignal, graceSeconds } = this.#options
     this.#expectedToEnd = false
     const running = startGuarded({
       command,
@@ -74,6 +76,7 @@ export class OwnedServer implements AsyncDisposable {
       logFile,
       stopSignal,
       orphanGraceSeconds: graceSeconds,
+      ...(cwd === undefined ? {} : { cwd }),
       ...(env === undefined ? {} : { env }),
     })
     this.#running = running

@@ -56,10 +56,22 @@ export async function runStack(options: StackOptions): Promise<void> {
   void ready.then(() => {
     if (!stop.aborted) say(summary(config, tracing))
   })
+  const impatience = parts.adopt(
+    setTimeout(() => say(notReady(config)), PATIENCE_MS),
+    clearTimeout,
+  )
+  void ready.then(() => clearTimeout(impatience))
   await Promise.race([stopped, postgres.failed, kafka.failed, running.failed]).catch((error: Error) => {
     say(`${error.message.split(/[.(]/, 1)[0]?.trim()}. Stopping the rest.`)
     throw error
   })
+}
+
+/** Milliseconds after which a service that is not ready is mentioned. */
+const PATIENCE_MS = 30_000
+
+function notReady({ adminPort }: LocalConfig): string {
+  return `The service is not ready yet; http://127.0.0.1:${adminPort}/readyz says why.`
 }
 
 /** Both at once. Each is in `parts` as soon as it is up, also when the other fails. */

@@ -6,7 +6,7 @@
 import type { LocalConfig } from './config.ts'
 import { freePorts, portIsFree } from './free-ports.ts'
 import { type Jaeger, type JaegerPorts, jaegerPorts, startJaeger } from './jaeger.ts'
-import { buildJaeger, canBuildJaeger, jaegerBinary } from './jaeger-binary.ts'
+import { buildJaeger, canBuildJaeger, jaegerBinary, RELEASE } from './jaeger-binary.ts'
 
 export interface Tracing extends AsyncDisposable {
   /** Where the service sends its spans; null leaves that to its environment. */
@@ -39,8 +39,8 @@ export async function beginTracing({ config, dir, say }: TracingOptions): Promis
     const program = binary ?? (await buildJaeger({ signal: ending.signal }))
     if (ending.signal.aborted) return
     jaeger = await startJaeger({ binary: program, dir, ports })
-    state = jaeger.url
-    say(`Jaeger: ready at ${jaeger.url}`)
+    state = program === RELEASE ? jaeger.url : `${jaeger.url}/api/v3 (built here: all of the API, and no pages)`
+    say(`Jaeger: ready at ${state}`)
     await Promise.race([jaeger.failed, aborted(ending.signal)])
   }
   const running = begin().catch((error: Error) => {

@@ -42,14 +42,15 @@ async function asAdmin<T>(
   }
 }
 
-test('Kafka comes back with its topics, on other ports, after a stop', async () => {
-  await using dir = await temporaryDir()
-  const first = await startKafka({ dir: dir.path, ...small })
+test('Kafka comes back with its topics, on other ports, after a stop, in a folder of any name', async () => {
+  await using temporary = await temporaryDir()
+  const dir = join(temporary.path, 'Zoë, her data')
+  const first = await startKafka({ dir, ...small })
   await asAdmin(first.brokers, (admin) => admin.createTopics({ topics: [{ topic: 'kept' }] }))
   await first.stop()
   expect(first.nodes[0]?.pid).toBeNull()
 
-  await using again = await start({ dir: dir.path })
+  await using again = await start({ dir })
 
   expect(again.cluster.clusterId).toBe(first.clusterId)
   expect(again.cluster.brokers).not.toEqual(first.brokers)

@@ -30,9 +30,9 @@ async function query(connection: string | pg.ClientConfig, sql: string): Promise
   }
 }
 
-test('Postgres comes back with its data after a stop, a crash and a restart', async () => {
+test('Postgres comes back with its data after a stop and a crash, in a folder of any name', async () => {
   await using dir = await temporaryDir()
-  await using running = await start({ dir: dir.path })
+  await using running = await start({ dir: join(dir.path, 'Zoë, her data') })
   const { server } = running
   await query(server.url(), 'create table kept as select 42 as answer')
 

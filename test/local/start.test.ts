@@ -1,7 +1,7 @@
 /** `npm start` as a whole, with a small program in the service's place. */
 
 import { once } from 'node:events'
-import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -21,6 +21,7 @@ const READY = 'Try it: npm run demo'
 /** A data folder and two ports, for any number of starts. */
 async function place() {
   const dir = await mkdtemp(join(tmpdir(), 'start-'))
+  await chmod(dir, 0o755)
   const [port, adminPort] = await freePorts(2)
   const env = {
     DATA_DIR: join(dir, 'data'),
