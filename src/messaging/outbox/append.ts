@@ -95,7 +95,7 @@ async function store(
     const tooLarge = stored.findIndex(({ bytes }) => bytes > maxEventBytes)
     if (tooLarge >= 0) throw tooLargeError(tooLarge, stored[tooLarge]?.bytes, maxEventBytes)
 
-    enlistment.add(events, destinations)
+    enlistment.add(events, destinations, stored[0]?.xid ?? '')
     for (const span of spans) span.end()
     return traced.map(({ keyHash: _, lane: __, ...envelope }, index) => ({
       ...envelope,

@@ -28,6 +28,16 @@ export async function connectionOf(trx: Knex.Transaction): Promise<PostgresConne
   return await clientOf(trx).acquireConnection()
 }
 
+/**
+ * The command that Postgres says it has carried out, from what Knex's
+ * `trx.commit()` resolves to: `COMMIT`, or `ROLLBACK` where the transaction had
+ * failed. `null` if it cannot be told.
+ */
+export function commandOf(answer: unknown): string | null {
+  const command = (answer as { response?: { command?: unknown } } | undefined)?.response?.command
+  return typeof command === 'string' ? command : null
+}
+
 /** Opens a connection of our own, with the settings of `db` and outside its pool. Close it with {@link closeConnection}. */
 export async function openConnection(db: Knex): Promise<PostgresConnection> {
   return await clientOf(db).acquireRawConnection()

@@ -28,6 +28,7 @@ export class Enlistment {
   #running: Promise<void> = Promise.resolve()
   #runningCount = 0
   #closed = false
+  #xid: string | null = null
 
   constructor(parent: Enlistment | null) {
     this.#parent = parent
@@ -36,6 +37,11 @@ export class Enlistment {
   /** Whether events were appended. */
   get empty(): boolean {
     return this.#counts.size === 0
+  }
+
+  /** The transaction's id; `null` before anything was appended, be it in a savepoint that was rolled back. */
+  get xid(): string | null {
+    return this.#xid
   }
 
   /**
@@ -71,8 +77,9 @@ export class Enlistment {
     }
   }
 
-  /** Records what was stored. */
-  add(events: readonly SealedEvent[], destinations: readonly string[]): void {
+  /** Records what was stored, by the transaction with this id. */
+  add(events: readonly SealedEvent[], destinations: readonly string[], xid: string): void {
+    for (let account: Enlistment | null = this; account; account = account.#parent) account.#xid = xid
     for (const { lane } of events) this.#lanes.add(lane)
     for (const destination of destinations) {
       this.#counts.set(destination, (this.#counts.get(destination) ?? 0) + 1)

@@ -13,7 +13,7 @@ import { CommitUnknownError, InvalidOptionError, NotInTransactionError, RolledBa
 import { backoffMs } from '../lifecycle/backoff.ts'
 import { systemClock } from '../lifecycle/clock.ts'
 import { type DoubtfulCommit, historyOf, settleCommit } from './commit-outcome.ts'
-import { connectionOf } from './connection.ts'
+import { commandOf, connectionOf } from './connection.ts'
 import { adopt, type Enlistment } from './enlistment.ts'
 import { selectTransactionId } from './queries.ts'
 
@@ -75,17 +75,30 @@ type Progress<T> =
   | { readonly phase: 'beginning' }
   | { readonly phase: 'working' }
   | { readonly phase: 'failed'; readonly error: unknown }
-  | { readonly phase: 'committing'; readonly value: T; readonly enlistment: Enlistment; readonly commit: Commit }
+  | Committing<T>
+
+interface Committing<T> {
+  readonly phase: 'committing'
+  readonly value: T
+  readonly enlistment: Enlistment
+  readonly commit: Commit
+}
 
 /** A commit that wrote nothing has no id, and nothing about it can be in doubt. */
 type Commit = DoubtfulCommit | 'nothing written'
+
+interface State<T> {
+  progress: Progress<T>
+  /** Set when COMMIT is sent: what Knex makes of the answer to it. Never rejects. */
+  answer: Promise<unknown>
+}
 
 async function runOnce<T>(
   db: Knex,
   work: (trx: Knex.Transaction) => Promise<T>,
   { isolation }: TransactionOptions,
 ): Promise<T> {
-  const state: { progress: Progress<T> } = { progress: { phase: 'beginning' } }
+  const state: State<T> = { progress: { phase: 'beginning' }, answer: Promise.resolve() }
   const config = isolation === undefined ? {} : { isolationLevel: isolation }
   try {
     await db.transaction(async (trx) => {
@@ -99,59 +112,69 @@ async function runOnce<T>(
   } catch (error) {
     return await afterFailure(db, state.progress, error)
   }
-  return afterCommit(state.progress)
+  return await afterCommit(db, state)
 }
 
 /** All of a transaction but its BEGIN and COMMIT. */
 async function prepare<T>(
   trx: Knex.Transaction,
   work: (trx: Knex.Transaction) => Promise<T>,
-  state: { progress: Progress<T> },
+  state: State<T>,
 ): Promise<void> {
   // Knex calls back even when BEGIN itself has failed.
   if (trx.isCompleted()) throw new NotInTransactionError('it could not begin')
   await discardUncleanConnection(trx)
-  leaveTheEndToUs(trx, () => state.progress.phase)
+  leaveTheEndToUs(trx, state)
   const enlistment = adopt(trx)
 
   state.progress = { phase: 'working' }
   const value = await work(trx)
   enlistment.close()
-  const commit = await lastStatements(trx)
+  const commit = await findable(trx, enlistment.xid)
   state.progress = { phase: 'committing', value, enlistment, commit }
 }
 
-/** The statements that fail in an aborted transaction, where COMMIT would not, and tell by what it can be found again. */
-async function lastStatements(trx: Knex.Transaction): Promise<Commit> {
+/** By what the transaction can be found again. An append has told its id; otherwise it takes one more statement. */
+async function findable(trx: Knex.Transaction, known: string | null): Promise<Commit> {
   try {
-    const xid = await selectTransactionId(trx)
+    const xid = known ?? (await selectTransactionId(trx))
     return xid === null ? 'nothing written' : { xid, history: await historyOf(trx) }
   } catch (error) {
     throw sqlState(error) === '25P02' ? new RolledBackError({ cause: error }) : error
   }
 }
 
-function afterCommit<T>(progress: Progress<T>): T {
-  // Knex resolves for a callback that rejects with undefined.
+/** Knex resolved, which says little: also for a COMMIT that was a rollback, and for a callback that rejects with undefined. */
+async function afterCommit<T>(db: Knex, { progress, answer }: State<T>): Promise<T> {
   if (progress.phase !== 'committing') throw new RolledBackError({ reason: 'its callback failed' })
-  progress.enlistment.announce()
-  return progress.value
+  const command = commandOf(await answer)
+  if (command === 'ROLLBACK') throw new RolledBackError()
+  if (command !== 'COMMIT') return await settle(db, progress, new Error('The answer to COMMIT was not understood'))
+  return announced(progress)
 }
 
 async function afterFailure<T>(db: Knex, progress: Progress<T>, error: unknown): Promise<T> {
   // Knex rejects with the failure of ROLLBACK, if that failed too: the first one is what happened.
   if (progress.phase === 'failed') throw progress.error ?? error
   if (progress.phase !== 'committing' || isDefiniteRollback(error)) throw error
-  if (progress.commit === 'nothing written') return afterCommit(progress)
+  return await settle(db, progress, error)
+}
 
+async function settle<T>(db: Knex, progress: Committing<T>, cause: unknown): Promise<T> {
+  if (progress.commit === 'nothing written') return announced(progress)
   switch (await settleCommit(db, progress.commit)) {
     case 'committed':
-      return afterCommit(progress)
+      return announced(progress)
     case 'rolled back':
-      throw new RolledBackError({ reason: 'the connection was lost before it committed', cause: error })
+      throw new RolledBackError({ reason: 'the connection was lost before it committed', cause })
     case 'unknown':
-      throw new CommitUnknownError({ cause: error })
+      throw new CommitUnknownError({ cause })
   }
+}
+
+function announced<T>({ enlistment, value }: Committing<T>): T {
+  enlistment.announce()
+  return value
 }
 
 /**
@@ -170,18 +193,26 @@ async function discardUncleanConnection(trx: Knex.Transaction): Promise<void> {
   trx.executionPromise.then(check, check)
 }
 
-/** Only the callback's end ends the transaction. A commit by hand resolves even when the connection was dead. */
-function leaveTheEndToUs(trx: Knex.Transaction, phase: () => Progress<unknown>['phase']): void {
+/**
+ * Only the callback's end ends the transaction: a commit by hand resolves even
+ * when the connection was dead. Keeps the answer to COMMIT, which Knex drops.
+ */
+function leaveTheEndToUs(trx: Knex.Transaction, state: State<unknown>): void {
   const { commit, rollback } = trx
-  const guard = <End extends (value?: unknown) => unknown>(end: End) =>
-    ((value?: unknown) => {
-      if (phase() === 'working') {
-        throw new NotInTransactionError('its callback called commit or rollback; return or throw instead')
-      }
-      return end(value)
-    }) as End
-  trx.commit = guard(commit)
-  trx.rollback = guard(rollback)
+  const refuseByHand = () => {
+    if (state.progress.phase !== 'working') return
+    throw new NotInTransactionError('its callback called commit or rollback; return or throw instead')
+  }
+  trx.commit = (value) => {
+    refuseByHand()
+    const answer = commit(value)
+    state.answer = Promise.resolve(answer)
+    return answer
+  }
+  trx.rollback = (error) => {
+    refuseByHand()
+    return rollback(error)
+  }
 }
 
 function isConflict(error: unknown): boolean {
