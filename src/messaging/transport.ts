@@ -130,6 +130,7 @@ export interface Subscription {
 
 /** What a subscription is doing, for readiness. */
 export interface SubscriptionStatus {
+  /** `running` once every assigned partition knows where it begins and ends. */
   readonly phase: 'joining' | 'running' | 'failing' | 'ended'
   /** Why it is failing, as a sentence; `null` otherwise. */
   readonly reason: string | null

@@ -46,6 +46,7 @@ export class PartitionReader {
   readonly #ending = new AbortController()
   #phase: Phase = 'opening'
   #problem: string | null = null
+  #begun = false
   #nextOffset = 0n
   #endOffset = 0n
   #progressAt: number
@@ -62,6 +63,11 @@ export class PartitionReader {
   /** Why it cannot begin, as a sentence; `null` if nothing is wrong. */
   get problem(): string | null {
     return this.#problem
+  }
+
+  /** Whether it knows where it begins and ends; before that its offsets say nothing. */
+  get begun(): boolean {
+    return this.#begun
   }
 
   get nextOffset(): bigint {
@@ -196,6 +202,7 @@ export class PartitionReader {
         if (this.#hasEnded()) return
         this.#nextOffset = next
         this.#endOffset = end
+        this.#begun = true
         this.#progressAt = this.#host.clock.now()
         this.#phase = 'ready'
         this.#host.seek(this.where, next)

@@ -151,5 +151,6 @@ function describe({ membership, failing, missing, ended }: State): SubscriptionS
     readers.find(({ problem }) => problem !== null)?.problem ??
     null
   if (reason !== null) return { phase: 'failing', reason, partitions }
-  return { phase: membership?.joined ? 'running' : 'joining', reason, partitions }
+  const begun = membership?.joined && readers.every((reader) => reader.begun)
+  return { phase: begun ? 'running' : 'joining', reason, partitions }
 }
