@@ -15,7 +15,7 @@ import { type Running, run } from '../lifecycle/running.ts'
 import { ATTR_DESTINATION, ATTR_GROUP, ATTR_PARTITION, errorType } from '../telemetry/attributes.ts'
 import { getInstruments } from '../telemetry/metrics.ts'
 import { untraced } from '../telemetry/tracing.ts'
-import type { ActiveSubscription, StartOffset, TopicPartition } from '../transport.ts'
+import type { ActiveSubscription, BatchOutcome, StartOffset, TopicPartition } from '../transport.ts'
 import { Board } from './board.ts'
 import type { ConsumerContext } from './context.ts'
 import { defaultAggregateTypeOf } from './decode.ts'
@@ -72,11 +72,17 @@ export function startConsumer(options: ConsumerOptions): Consumer {
         board,
         draining,
       }
+      const deliver = createDelivery(context)
+      const inHand = new Set<Promise<BatchOutcome>>()
       const active = subscriber.subscribe({
         groupId,
         topics,
         startOffset: (where) => startOffset(context, where),
-        deliver: createDelivery(context),
+        deliver: (batch) => {
+          const delivered = deliver(batch).finally(() => inHand.delete(delivered))
+          inHand.add(delivered)
+          return delivered
+        },
       })
       subscription = active
       using _lag = reportLag(groupId, active)
@@ -88,7 +94,8 @@ export function startConsumer(options: ConsumerOptions): Consumer {
       } finally {
         ended.abort()
         await active.stop()
-        await requests
+        // A driver whose own patience has ended first leaves a transaction behind; `cancelled` ends that.
+        await Promise.all([requests, ...inHand])
       }
       await active.done
     },
