@@ -54,6 +54,7 @@ test.each([
   })
 
   await expect(swallowing).rejects.toMatchObject({ code: 'MESSAGING_ROLLED_BACK' })
+  await expect(swallowing).rejects.toThrow('one of its statements had failed')
   expect(await countOf(database.db)).toBe(0)
 })
 
