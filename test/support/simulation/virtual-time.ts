@@ -7,6 +7,7 @@
  */
 import { setImmediate as turn } from 'node:timers/promises'
 import type { Clock } from '../../../src/messaging/lifecycle/clock.ts'
+import { seededRandom } from '../seeded-random.ts'
 
 interface Timer {
   readonly at: number
@@ -86,15 +87,4 @@ export class VirtualTime implements Clock {
 /** Until nothing goes on that does not wait for time. */
 async function settle(): Promise<void> {
   await turn()
-}
-
-/** Mulberry32: small, and the same on every machine. */
-function seededRandom(seed: number): () => number {
-  let state = seed | 0
-  return () => {
-    state = (state + 0x6d2b79f5) | 0
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296
-  }
 }

@@ -1,4 +1,5 @@
 /** Clients of the API: they place, ship and cancel orders, and write down what they were told. */
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { HistoryRecorder, Invocation } from '../../../src/messaging/testing/history/recorder.ts'
 
 export interface LoadOptions {
@@ -35,6 +36,9 @@ const PLACE = 'mutation Place($input: PlaceOrderInput!) { placeOrder(input: $inp
 const SHIP = 'mutation Ship($id: ID!) { shipOrder(id: $id) { order { id } } }'
 const CANCEL = 'mutation Cancel($id: ID!, $reason: String!) { cancelOrder(id: $id, reason: $reason) { order { id } } }'
 
+/** Milliseconds that a client waits after a failure. */
+const FAILURE_PAUSE_MS = 100
+
 /** Codes under which nothing was changed; any other leaves it open. */
 const CERTAIN_FAILURES = new Set(['SERVICE_UNAVAILABLE', 'ILLEGAL_TRANSITION', 'NOT_FOUND', 'BAD_USER_INPUT'])
 
@@ -59,7 +63,8 @@ export function startLoad(options: LoadOptions): Load {
         if (mutation.name === 'placeOrder') open.push(id)
         for (const wake of waiting) wake()
       }
-      if (pauseMs > 0) await new Promise((resolve) => setTimeout(resolve, pauseMs))
+      const restMs = id === null ? FAILURE_PAUSE_MS : pauseMs
+      if (restMs > 0) await sleep(restMs)
     }
   }
 
@@ -123,7 +128,11 @@ async function settle(invocation: Invocation, request: () => Promise<Answer>): P
     if (codes.length > 0 && codes.every((code) => CERTAIN_FAILURES.has(code))) invocation.fail(detail)
     else invocation.info(detail)
   } catch (error) {
-    invocation.info({ detail: { error: String(error) } })
+    // A connection that was never made has carried nothing.
+    const { code } = ((error as Error).cause ?? {}) as { code?: string }
+    const detail = { detail: { error: String(error), code } }
+    if (code === 'ECONNREFUSED') invocation.fail(detail)
+    else invocation.info(detail)
   }
   return null
 }

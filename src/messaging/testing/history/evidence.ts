@@ -58,6 +58,8 @@ export interface ObservedRecord {
   readonly version: number | null
   /** SHA-256 of the value, hexadecimal; `null` for a tombstone. */
   readonly payloadHash: string | null
+  /** The record's time, milliseconds since the epoch: when it was sent. Tells what was going on then; no promise rests on it. */
+  readonly at?: number
 }
 
 /** A topic's partition counts, oldest first: one, or one more for each declared resize. */

@@ -112,5 +112,6 @@ export function observe(where: TopicPartition, record: IncomingRecord): Observed
     type: type ?? null,
     version: version === undefined ? null : Number(version),
     payloadHash: record.value === null ? null : createHash('sha256').update(record.value).digest('hex'),
+    at: record.timestamp.getTime(),
   }
 }

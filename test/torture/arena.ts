@@ -1,0 +1,109 @@
+/**
+ * Where the torture takes place: a Postgres, three Kafka brokers behind proxies,
+ * and the service's processes, all started here and belonging to this run alone.
+ */
+import { chmod, mkdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import knex, { type Knex } from 'knex'
+import { type Kafka, startKafka } from '../../src/local/kafka.ts'
+import { type Postgres, startPostgres } from '../../src/local/postgres.ts'
+import { installShadow } from '../../src/messaging/testing/history/shadow.ts'
+import { type KafkaProxy, startKafkaProxy } from '../support/proxy/kafka-proxy.ts'
+import { type Service, startService } from '../support/system/service.ts'
+
+export interface Arena extends AsyncDisposable {
+  readonly dir: string
+  readonly postgres: Postgres
+  readonly kafka: Kafka
+  /** One before each broker, in the order of their ids. */
+  readonly proxies: readonly KafkaProxy[]
+  readonly brokers: readonly string[]
+  /** A pool of the torture's own. */
+  readonly db: Knex
+  readonly apis: readonly Service[]
+  readonly relays: readonly Service[]
+  readonly consumers: readonly Service[]
+}
+
+/** What stands in an arena. */
+export interface ArenaOptions {
+  /** Created when missing; everything is left there. */
+  readonly dir: string
+  readonly relays: number
+  readonly consumers: number
+  readonly progress: (line: string) => void
+}
+
+/** Partitions of the topic at the beginning. */
+export const PARTITIONS = 8
+
+export async function startArena({ dir, relays, consumers, progress }: ArenaOptions): Promise<Arena> {
+  await mkdir(dir, { recursive: true })
+  await chmod(dir, 0o755)
+  await using failed = new AsyncDisposableStack()
+  progress('starting Postgres and three brokers')
+  const postgres = await startPostgres({ dir: join(dir, 'postgres') })
+  failed.defer(() => postgres.kill('SIGQUIT'))
+  const proxies = await Promise.all([1, 2, 3].map(() => startKafkaProxy()))
+  for (const proxy of proxies) failed.use(proxy)
+  const kafka = await startKafka({
+    dir: join(dir, 'kafka'),
+    nodes: 3,
+    advertised: Object.fromEntries(proxies.map(({ port }, at) => [at + 1, port])),
+    heapMb: 384,
+    jvm: ['-XX:TieredStopAtLevel=1'],
+  })
+  failed.defer(() => kafka.kill())
+  for (const [at, proxy] of proxies.entries()) proxy.forwardTo(kafka.nodes[at]?.port ?? 0)
+  const brokers = proxies.map(({ port }) => `127.0.0.1:${port}`)
+  await refuseForeign(postgres)
+
+  // Servers that are broken on purpose close connections; that is no news.
+  const log = { warn: () => {}, error: () => {}, deprecate: () => {}, debug: () => {} }
+  const db = knex({ client: 'pg', connection: postgres.url(), pool: { min: 0, max: 4 }, log })
+  failed.defer(() => db.destroy())
+
+  progress('starting the service')
+  const env = {
+    DATABASE_URL: postgres.url(),
+    KAFKA_BROKERS: brokers.join(),
+    TOPIC_PARTITIONS: String(PARTITIONS),
+    TOPIC_REPLICATION: '3',
+  }
+  const start = async (role: 'api' | 'relay' | 'consumer', count: number) => {
+    const services: Service[] = []
+    for (let index = 1; index <= count; index += 1) {
+      const service = await startService({ name: `${role}-${index}`, roles: [role], env, dir })
+      failed.use(service)
+      services.push(service)
+    }
+    return services
+  }
+  const apis = await start('api', 1)
+  await Promise.all(apis.map((api) => api.until(true)))
+  await installShadow(db)
+  const started = { apis, relays: await start('relay', relays), consumers: await start('consumer', consumers) }
+  await Promise.all(
+    [...started.relays, ...started.consumers].map((service) => service.until(true, { withinMs: 120_000 })),
+  )
+  const stack = failed.move()
+  return { dir, postgres, kafka, proxies, brokers, db, ...started, [Symbol.asyncDispose]: () => stack.disposeAsync() }
+}
+
+/** All processes of the service. */
+export function servicesOf({ apis, relays, consumers }: Arena): readonly Service[] {
+  return [...apis, ...relays, ...consumers]
+}
+
+/** Throws unless the server that answers keeps its data where we told ours to: nobody else's is ever broken. */
+async function refuseForeign({ url, dataDirectory }: Postgres): Promise<void> {
+  const db = knex({ client: 'pg', connection: url(), pool: { min: 0, max: 1 } })
+  try {
+    const { rows } = await db.raw<{ rows: { data_directory: string }[] }>('show data_directory')
+    const answered = rows[0]?.data_directory
+    if (answered !== dataDirectory)
+      throw new Error(`The Postgres that answers keeps its data in ${answered}: it is not ours`)
+  } finally {
+    await db.destroy()
+  }
+}
