@@ -46,16 +46,19 @@ test.each([
   ['before it has written anything', async () => {}],
 ])('reports a rollback when a failed statement was swallowed, where Knex would not: %s (D1)', async (_, before) => {
   await using database = await createTestDatabase()
+  const pool = database.createPool({ pool: { min: 0, max: 1 } })
+  const swallowing = () =>
+    inTransaction(pool, async (trx) => {
+      await before(trx)
+      await swallow(trx.raw('select 1 / 0'))
+    })
 
-  const swallowing = inTransaction(database.db, async (trx) => {
-    await before(trx)
-    await swallow(trx.raw('select 1 / 0'))
-    return 'done'
-  })
+  // On a new connection and on one that is known.
+  await expect(swallowing()).rejects.toMatchObject({ code: 'MESSAGING_ROLLED_BACK' })
+  await inTransaction(pool, appendOne)
+  await expect(swallowing()).rejects.toThrow('one of its statements had failed')
 
-  await expect(swallowing).rejects.toMatchObject({ code: 'MESSAGING_ROLLED_BACK' })
-  await expect(swallowing).rejects.toThrow('one of its statements had failed')
-  expect(await countOf(database.db)).toBe(0)
+  expect(await countOf(database.db)).toBe(1)
 })
 
 test('commits when the failed statement had a savepoint of its own (D1)', async () => {
