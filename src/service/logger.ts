@@ -73,12 +73,15 @@ const FACTS = [
 /** Facts of a Postgres error that name things of the schema. */
 const POSTGRES_FACTS = ['code', 'severity', 'schema', 'table', 'column', 'constraint', 'routine'] as const
 
+/** SQLSTATE classes whose messages name users, databases and limits, and never a value: no connection, no entry, no room. */
+const HARMLESS = /^(08|28|3D|53|57|58)/
+
 /** What may be written of `error`: never a stored value, at most three causes deep. */
 export function describeError(error: unknown, depth = 0): unknown {
   if (!isError(error)) return { message: `thrown: ${typeof error}` }
   const fromPostgres = 'severity' in error && 'routine' in error
   const facts = pick(error, fromPostgres ? POSTGRES_FACTS : FACTS)
-  const message = fromPostgres ? 'Postgres refused a statement' : error.message
+  const message = fromPostgres && !HARMLESS.test(String(facts.code)) ? 'Postgres refused a statement' : error.message
   return {
     type: error.name,
     message,

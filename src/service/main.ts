@@ -7,9 +7,11 @@
  * was cut off or a part failed.
  */
 import { once } from 'node:events'
+import { MessagingError } from '../messaging/index.ts'
 import { ConfigError, readConfig, type ServiceConfig } from './config.ts'
 import { createLogger } from './logger.ts'
 import { runService } from './service.ts'
+import { StartError } from './start-error.ts'
 import { shutdownTelemetry, watchTelemetry } from './telemetry-handle.ts'
 
 const identity = { service: 'orders', thread: 'main' }
@@ -30,11 +32,17 @@ async function main(): Promise<number> {
   try {
     return (await runService(config, { logger, stop: stop.signal })) ? 0 : 1
   } catch (error) {
-    logger.error({ error }, 'The service has failed')
+    if (isForOperator(error)) logger.error({}, error.message)
+    else logger.error({ error }, 'The service has failed')
     return 1
   } finally {
     await shutdownTelemetry()
   }
+}
+
+/** Whether the message alone says what to do: where it was thrown is nobody's business then. */
+function isForOperator(error: unknown): error is Error {
+  return error instanceof StartError || (error instanceof MessagingError && error.code === 'MESSAGING_SCHEMA_MISMATCH')
 }
 
 function tryReadConfig(): ServiceConfig | null {

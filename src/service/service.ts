@@ -24,6 +24,7 @@ import { createHealth, type Health } from './health.ts'
 import { createProbe } from './probe.ts'
 import { RELAY_GRACE_MS, startRelayThreads } from './relay-threads.ts'
 import { prepareSchema } from './schema.ts'
+import { StartError } from './start-error.ts'
 import { type Part, stopInOrder } from './stop.ts'
 import { collectMetrics } from './telemetry-handle.ts'
 import { topicRule } from './topics.ts'
@@ -59,12 +60,13 @@ export async function runService(config: ServiceConfig, context: ServiceContext)
   const admin = await listen('ADMIN_PORT', config.admin.port, () =>
     startAdminServer({ ...config.admin, health, metrics: collectMetrics, logger }),
   )
+  logger.info({ url: admin.url }, 'The admin port listens')
   let sound = true
   try {
     await waitForSchema(config, context)
     if (!stop.aborted) {
       await startRoles(config, { logger, checks, pools, parts })
-      logger.info({ roles: config.roles, admin: admin.url }, 'Started')
+      logger.info({ roles: config.roles }, 'Started')
       sound = await untilStopped(parts, context)
     }
   } finally {
@@ -120,7 +122,7 @@ async function startRoles(config: ServiceConfig, { logger, checks, pools, parts 
     const relay = startRelayThreads(db, config, logger)
     checks.relay = async () => relay.status()
     parts.push({ name: 'relay', running: relay, graceMs: RELAY_GRACE_MS })
-    parts.push({ name: 'gauges', running: startOutboxGauges({ db, logger }), graceMs: CLOSE_MS })
+    parts.push({ name: 'gauges', running: startOutboxGauges({ db, logger }), graceMs: GRACE_MS })
   }
   if (has('consumer')) {
     const consumer = startConsumerThread({ logger })
@@ -166,6 +168,6 @@ async function listen<T extends Running>(variable: string, port: number, start: 
     return await start()
   } catch (error) {
     if (!(error instanceof Error && 'code' in error && error.code === 'EADDRINUSE')) throw error
-    throw new Error(`Port ${port} is in use by another process: set ${variable} to a free one`, { cause: error })
+    throw new StartError(`Port ${port} is in use by another process: set ${variable} to a free one`)
   }
 }
