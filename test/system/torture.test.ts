@@ -1,0 +1,31 @@
+/** A minute of the torture, from a fixed seed; the long forms are run by hand: `npm run torture`. */
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { expect, test } from '@jest/globals'
+import { faults } from '../torture/faults.ts'
+import { torture } from '../torture/run.ts'
+
+const minutes = Number(process.env.SYSTEM_TORTURE_MINUTES ?? 1)
+
+test(`F35 ${minutes} minutes of random faults lose, invent and reorder nothing`, async () => {
+  const dir = await mkdtemp(join(tmpdir(), 'graphql-outbox-torture-'))
+  const { verdict, failedFaults } = await torture({
+    seed: 3,
+    minutes,
+    faults: Object.keys(faults),
+    relays: 2,
+    consumers: 1,
+    clients: 6,
+    dir,
+    progress: () => {},
+  })
+
+  expect({ verdict: verdict.verdict, doubts: verdict.doubts, violations: verdict.violations }).toEqual({
+    verdict: 'valid',
+    doubts: [],
+    violations: [],
+  })
+  expect(failedFaults).toEqual([])
+  await rm(dir, { recursive: true, force: true })
+}, 600_000)
