@@ -5,6 +5,7 @@
  */
 import type { Consumer } from 'kafkajs'
 import type { Clock } from '../lifecycle/clock.ts'
+import { countRebalance } from '../telemetry/measure.ts'
 import type { Subscription, TopicPartition } from '../transport.ts'
 import { createClient, INNER_RETRY } from './client.ts'
 import { type ClusterInside, committedOffset, partitionEdge, withCluster } from './inside.ts'
@@ -134,6 +135,7 @@ export class Membership {
     const consumer = this.#consumer
     const { GROUP_JOIN, CRASH, FETCH_START, START_BATCH_PROCESS } = consumer.events
     consumer.on(GROUP_JOIN, ({ payload }) => {
+      countRebalance(payload.groupId)
       this.#assign(payload.memberAssignment)
     })
     consumer.on(CRASH, ({ payload }) => {

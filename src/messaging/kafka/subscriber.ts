@@ -5,6 +5,7 @@
 import { backoffMs } from '../lifecycle/backoff.ts'
 import { systemClock } from '../lifecycle/clock.ts'
 import { run, type Shutdown } from '../lifecycle/running.ts'
+import { countClientCrash } from '../telemetry/measure.ts'
 import type { ActiveSubscription, Subscriber, Subscription, SubscriptionStatus } from '../transport.ts'
 import { Membership, type MembershipContext } from './membership.ts'
 import {
@@ -63,6 +64,7 @@ async function keepMember(
       continue
     }
     state.failing = reason
+    countClientCrash(subscription.groupId)
     options.logger.warn({ groupId: subscription.groupId, reason }, 'The membership ended and is built anew')
     if (clock.now() - startedAt > HEALTHY_MS) attempt = 1
     await clock.pause(backoffMs(BACKOFF, attempt, clock.random()), draining)

@@ -13,6 +13,7 @@ import type { Logger } from '../lifecycle/logger.ts'
 import { partitionOf } from '../outbox/lane.ts'
 import type { TopicRule } from '../outbox/topic-rule.ts'
 import type { Exclusion, PausedDestination, TopicRegistry } from '../source.ts'
+import { measureTopic } from '../telemetry/measure.ts'
 import type { Publisher, TopicDescription, TopicPartition, TopicSpec } from '../transport.ts'
 
 const outageBackoff: Backoff = { firstMs: 100, maxMs: 5_000 }
@@ -197,6 +198,7 @@ export class Destinations {
           ? `Topic ${name} has ${found.partitionCount} partitions; the relay uses ${count} of them, so that no key moves`
           : null
       topic.partitionCount = count
+      measureTopic({ ...found, name, usedPartitionCount: count })
       topic.checkedAt = clock.now()
       this.#pauses.delete(keyOf(name, null))
       logger.debug({ topic: name, partitions: count }, 'topic known')

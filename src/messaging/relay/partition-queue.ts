@@ -8,6 +8,7 @@
 import type { OutboxEvent } from '../envelope.ts'
 import { PublishError } from '../errors.ts'
 import { ATTR_DESTINATION, ATTR_OUTBOX, outboxName } from '../telemetry/attributes.ts'
+import { measureSend } from '../telemetry/measure.ts'
 import { getInstruments } from '../telemetry/metrics.ts'
 import { startSend } from '../telemetry/tracing.ts'
 import type { Publisher, TopicPartition } from '../transport.ts'
@@ -141,12 +142,14 @@ export class PartitionQueue {
     const attempt = this.#failures + 1
     const spans = events.map((event) => startSend(event, { topic, partition, attempt }))
     const records = events.map((event, index) => toRecord(event, topic, spans[index]?.trace ?? null))
+    const startedAt = performance.now()
     const failure = await publisher.publish({ topic, partition, records }, { signal: cancelled }).then(
       () => null,
       (error: unknown) => asPublishError(error, this.where),
     )
     this.#failures = failure === null ? 0 : this.#failures + 1
     for (const span of spans) span.end(failure ?? undefined)
+    measureSend({ topic, count: events.length, seconds: (performance.now() - startedAt) / 1_000, failure })
     measure(events, this.where, failure)
     return failure
   }

@@ -276,13 +276,6 @@ export const catalogue = {
     description: 'Messages that a producer tried to send to the broker; `error.type` when that failed',
     attributes: [ATTR_SYSTEM, ATTR_OPERATION_NAME, ATTR_DESTINATION, ATTR_ERROR_TYPE],
   },
-  consumedMessages: {
-    name: 'messaging.client.consumed.messages',
-    kind: 'counter',
-    unit: '{message}',
-    description: 'Messages delivered to the application',
-    attributes: [ATTR_SYSTEM, ATTR_OPERATION_NAME, ATTR_DESTINATION, ATTR_GROUP, ATTR_ERROR_TYPE],
-  },
   clientOperationDuration: {
     name: 'messaging.client.operation.duration',
     kind: 'histogram',
