@@ -12,7 +12,7 @@
 import type { ClusterInside, ConnectionPoolInside, RequestInside, RequestQueueInside } from './inside.ts'
 
 const METADATA = 3
-const CHECK_TIMEOUTS_MS = 100
+const CHECK_TIMEOUTS_MS = 250
 const RETRY_PENDING_MS = 10
 
 /** Clock steps below this, in milliseconds, are the work of a time daemon and disturb nothing. */

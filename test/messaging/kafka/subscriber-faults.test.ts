@@ -1,0 +1,198 @@
+/** The subscriber against a real broker behind a proxy: it never stops by itself, and never passes over a record. */
+import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
+import { Kafka, logLevel } from 'kafkajs'
+import { createKafkaSubscriber, type KafkaSubscriberOptions } from '../../../src/messaging/kafka/index.ts'
+import { eventually } from '../../../src/messaging/testing/contract-harness.ts'
+import type { ActiveSubscription, IncomingBatch, Subscription } from '../../../src/messaging/transport.ts'
+import { uniqueTopic } from '../../support/kafka.ts'
+import { api } from '../../support/proxy/frames.ts'
+import type { KafkaProxy } from '../../support/proxy/kafka-proxy.ts'
+import { type ProxiedKafka, startProxiedKafka } from '../../support/proxy/proxied-kafka.ts'
+import { batchOf, firsts, never, openPublisher, valuesOf } from './publishing.ts'
+import { createWitness, type Witness } from './witness.ts'
+
+jest.setTimeout(90_000)
+
+let cluster: ProxiedKafka
+let proxy: KafkaProxy
+let witness: Witness
+beforeAll(async () => {
+  cluster = await startProxiedKafka()
+  const [first] = cluster.proxies
+  if (!first) throw new Error('There is a proxy')
+  proxy = first
+  witness = await createWitness(cluster.brokers)
+})
+afterAll(async () => {
+  await witness.close()
+  await cluster[Symbol.asyncDispose]()
+})
+
+test.each(['gzip', 'snappy', 'lz4', 'zstd'])(
+  'PC-59 reads records that the broker keeps compressed with %s',
+  async (codec) => {
+    const topic = uniqueTopic(codec)
+    const configEntries = [{ name: 'compression.type', value: codec }]
+    await witness.admin.createTopics({ topics: [{ topic, numPartitions: 1, configEntries }] })
+    await using publisher = openPublisher(cluster)
+    const batches = ['one', 'two'].map((name) => batchOf(topic, 0, `${name}-${'long '.repeat(2_000)}`, 20))
+    for (const batch of batches) await publisher.publish(batch, { signal: never })
+    const seen: string[] = []
+
+    await using _subscription = begin({ topics: [topic], deliver: noting(seen) })
+
+    await eventually('all of them', () => seen.length === 40)
+    expect(seen).toEqual(batches.flatMap(valuesOf))
+  },
+)
+
+test('K8 stays a member while a delivery takes longer than the session', async () => {
+  const { topic, values } = await filled(2, 5)
+  const seen: string[] = []
+  let deliveries = 0
+
+  await using subscription = begin({
+    topics: [topic],
+    deliver: async (batch) => {
+      if (batch.partition === 0) {
+        deliveries += 1
+        await Promise.race([aborted(batch.signal), pause(8_000)])
+        if (batch.signal.aborted) return { nextOffset: batch.records[0]?.offset ?? 0n, pauseMs: 0 }
+      }
+      return await noting(seen)(batch)
+    },
+  })
+
+  await eventually('both partitions', () => seen.length === 10, 30_000)
+  expect(deliveries).toBe(1)
+  expect([...seen].sort()).toEqual([...values].sort())
+  expect(subscription.status()).toMatchObject({ phase: 'running', reason: null })
+})
+
+test('PC-58 goes on, and skips nothing, after the broker has been frozen and cut off again and again', async () => {
+  const { topic } = await filled(3, 1)
+  await using publisher = openPublisher(cluster)
+  const seen: string[] = []
+  await using subscription = begin({ topics: [topic], deliver: noting(seen) })
+  await eventually('the first', () => seen.length === 3)
+
+  for (const [round, trouble] of ['freeze', 'cut', 'freeze', 'cut'].entries()) {
+    if (trouble === 'freeze') proxy.freeze()
+    else proxy.cut()
+    await pause(1_500)
+    if (trouble === 'freeze') proxy.thaw()
+    else proxy.mend()
+    for (const partition of [0, 1, 2])
+      await publisher.publish(batchOf(topic, partition, `r${round}p${partition}`, 2), { signal: never })
+  }
+
+  await eventually('everything', () => firsts(seen).length === 3 + 4 * 3 * 2, 60_000)
+  await eventually('running', () => subscription.status().phase === 'running', 30_000)
+  for (const partition of [0, 1, 2]) {
+    const rounds = [0, 1, 2, 3].flatMap((round) => valuesOf(batchOf(topic, partition, `r${round}p${partition}`, 2)))
+    expect(firsts(seen).filter((value) => rounds.includes(value))).toEqual(rounds)
+  }
+})
+
+test('PC-58 builds the membership anew when fetches bring nothing though there is more', async () => {
+  const { topic } = await filled(1, 1)
+  await using publisher = openPublisher(cluster)
+  const seen: string[] = []
+  await using subscription = begin({ topics: [topic], deliver: noting(seen) }, { stallTimeoutMs: 4_000 })
+  await eventually('the first', () => seen.length === 1)
+
+  const end = proxy.rule(({ apiKey }) => (apiKey === api.fetch ? 'drop request' : 'pass'))
+  await publisher.publish(batchOf(topic, 0, 'more', 1), { signal: never })
+  await eventually('the reason', () => subscription.status().phase === 'failing', 40_000)
+  end()
+
+  await eventually('the second', () => seen.includes('more-0'), 40_000)
+  await eventually('running', () => subscription.status().phase === 'running', 30_000)
+})
+
+test('passes over what an aborted transaction left, and commits beyond it', async () => {
+  const { topic } = await filled(1, 1)
+  const kafka = new Kafka({ brokers: [...cluster.brokers], logLevel: logLevel.NOTHING })
+  const producer = kafka.producer({ transactionalId: topic, idempotent: true, maxInFlightRequests: 1 })
+  await producer.connect()
+  const transaction = await producer.transaction()
+  await transaction.send({ topic, messages: [{ value: 'never', partition: 0 }] })
+  await transaction.abort()
+  await producer.disconnect()
+  const groupId = uniqueTopic('group')
+  const seen: string[] = []
+
+  await using subscription = begin({ groupId, topics: [topic], deliver: noting(seen) })
+
+  // One record, one that was aborted, one marker of the abortion.
+  await eventually('the commit', async () => (await witness.committed(groupId, { topic, partition: 0 })) === 3n)
+  expect(seen).toHaveLength(1)
+  expect(subscription.status().partitions).toMatchObject([{ nextOffset: 3n, endOffset: 3n }])
+})
+
+test('begins again at the first record that is left, when retention was faster', async () => {
+  const { topic, values } = await filled(1, 6)
+  // Asked first, or the bare client does not find the leader.
+  await witness.admin.fetchTopicOffsets(topic)
+  await witness.admin.deleteTopicRecords({ topic, partitions: [{ partition: 0, offset: '4' }] })
+  const seen: string[] = []
+
+  await using _subscription = begin({ topics: [topic], startOffset: async () => 2n, deliver: noting(seen) })
+
+  await eventually('what is left', () => seen.length === 2)
+  expect(seen).toEqual(values.slice(4))
+})
+
+test('delivers a topic that was deleted and made anew from its first record', async () => {
+  const { topic } = await filled(1, 5)
+  await using publisher = openPublisher(cluster)
+  const seen: string[] = []
+  await using subscription = begin({ topics: [topic], deliver: noting(seen) })
+  await eventually('the old ones', () => seen.length === 5)
+
+  await witness.admin.deleteTopics({ topics: [topic] })
+  await eventually('the reason', () => subscription.status().reason !== null, 40_000)
+  await publisher.createTopic(topic, { partitionCount: 1, replicationFactor: null })
+  await publisher.publish(batchOf(topic, 0, 'anew', 2), { signal: never })
+
+  await eventually('the new ones', () => seen.includes('anew-0') && seen.includes('anew-1'), 40_000)
+})
+
+function begin(
+  subscription: Pick<Subscription, 'topics' | 'deliver'> & Partial<Subscription>,
+  options: Partial<KafkaSubscriberOptions> = {},
+): ActiveSubscription {
+  const subscriber = createKafkaSubscriber({ ...cluster, clientId: 'faults', sessionTimeoutMs: 6_000, ...options })
+  return subscriber.subscribe({ groupId: uniqueTopic('group'), startOffset: async () => 'earliest', ...subscription })
+}
+
+/** A topic with `count` records in each of its partitions. */
+async function filled(partitionCount: number, count: number): Promise<{ topic: string; values: string[] }> {
+  await using publisher = openPublisher(cluster)
+  const topic = uniqueTopic('consumed')
+  await publisher.createTopic(topic, { partitionCount, replicationFactor: null })
+  const batches = Array.from({ length: partitionCount }, (_, partition) =>
+    batchOf(topic, partition, `p${partition}`, count),
+  )
+  for (const batch of batches) await publisher.publish(batch, { signal: never })
+  return { topic, values: batches.flatMap(valuesOf) }
+}
+
+function noting(seen: string[]): (batch: IncomingBatch) => Promise<{ nextOffset: bigint; pauseMs: number }> {
+  return async ({ records }) => {
+    seen.push(...records.map(({ value }) => value?.toString() ?? 'null'))
+    return { nextOffset: (records.at(-1)?.offset ?? 0n) + 1n, pauseMs: 0 }
+  }
+}
+
+async function pause(ms: number): Promise<void> {
+  await new Promise((resolve) => {
+    setTimeout(resolve, ms)
+  })
+}
+
+async function aborted(signal: AbortSignal): Promise<void> {
+  await new Promise<void>((resolve) => {
+    signal.addEventListener('abort', () => resolve(), { once: true })
+  })
+}
