@@ -142,14 +142,16 @@ export async function selectOrders(db: Knex, before: string | null, limit: numbe
  * The events of all of `orderIds`, in order of version.
  *
  * An event that the outbox no longer keeps was published, since only published
- * rows are pruned. One that waits behind a held key is shown as that key is,
+ * rows are pruned, unless the relay's dead letters say that it was skipped. One that waits behind a held key is shown as that key is,
  * also before the relay has met it. Served by the primary keys of
- * `order_events` and `outbox`; `held_keys` is small and normally empty.
+ * `order_events` and `outbox` and by dead_letters_event; `held_keys` is small and normally empty.
  */
 export async function selectOrderEvents(db: Knex, orderIds: readonly string[]): Promise<OrderEventView[]> {
   const { rows } = await db.raw<{ rows: OrderEventRow[] }>(
-    `select e.event_id, e.order_id, e.event_type, e.version, e.occurred_at, o.published_at,
+    `select e.event_id, e.order_id, e.event_type, e.version, e.occurred_at,
+            case when d.event_id is null then o.published_at end as published_at,
             case
+              when d.event_id is not null then 'SKIPPED'
               when o.id is null or o.published_at is not null then 'PUBLISHED'
               when k.parked then 'PARKED'
               when k.parked is not null or o.held then 'HELD'
@@ -158,6 +160,10 @@ export async function selectOrderEvents(db: Knex, orderIds: readonly string[]): 
        from order_events as e
        left join outbox as o
          on o.id = e.event_id
+       left join dead_letters as d
+         on d.holder = 'relay'
+        and d.event_id = e.event_id
+        and d.state = 'skipped'
        left join lateral (
             select bool_or(state = 'parked') as parked
               from held_keys

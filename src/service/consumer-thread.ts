@@ -25,8 +25,8 @@ export const CONSUMER_GRACE_MS = 4_000
 const CLOSING_MS = 3_000
 /** Milliseconds without a word after which the thread counts as not answering. */
 const SILENT_AFTER_MS = 5_000
-/** Milliseconds without a word after which the thread is ended and started anew. */
-const WEDGED_AFTER_MS = 60_000
+/** Milliseconds without a word after which the thread is ended and started anew; long, since a starved machine is no reason. */
+const WEDGED_AFTER_MS = 120_000
 const BACKOFF = { firstMs: 500, maxMs: 30_000 }
 /** Milliseconds that a thread has to live for its death to count as the first in a row. */
 const SETTLED_MS = 60_000

@@ -21,6 +21,11 @@ async function main(): Promise<number> {
   if (!config) return 1
   const logger = createLogger(identity, config.logLevel)
   watchTelemetry(['http', 'express', 'graphql', 'pg', 'knex'], (problem) => logger.warn({}, problem))
+  // Whatever escapes everything else, told as the rest is.
+  process.once('uncaughtException', (error) => {
+    logger.error({ error }, 'The service has failed')
+    process.exit(1)
+  })
   const stop = new AbortController()
   // Each is heard once: a second signal ends the process at once.
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {

@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { Agent, request } from 'node:http'
 import { connect } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from '@jest/globals'
 import type { Knex } from 'knex'
 import { createTestDatabase } from '../support/database.ts'
@@ -196,5 +197,6 @@ async function untilSomebodyWaitsForALock(db: Knex): Promise<void> {
       `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
     )
     if (rows.length > 0) return
+    await sleep(10)
   }
 }

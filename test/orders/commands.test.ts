@@ -84,6 +84,13 @@ test('each event shows how far it has travelled', async () => {
   await db.raw('delete from held_keys')
   await db.raw('delete from outbox where id = ?', [eventIds[0] ?? ''])
   expect(await statuses()).toEqual(['PUBLISHED', 'PUBLISHED'])
+
+  await db.raw(
+    `insert into dead_letters (holder, state, event_id, topic, aggregate_type, aggregate_id, settled_at)
+     values ('relay', 'skipped', ?, 'order.events', 'order', ?, now())`,
+    [eventIds[0] ?? '', order.id],
+  )
+  expect(await statuses()).toEqual(['PUBLISHED', 'SKIPPED'])
 })
 
 test('pages list every order once, newest first, while more arrive', async () => {
