@@ -1,0 +1,150 @@
+/** Publisher and subscriber on three brokers, of which one dies, freezes or hands its partitions over. */
+import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
+import type { KafkaNode } from '../../../src/local/kafka.ts'
+import { createKafkaSubscriber } from '../../../src/messaging/kafka/index.ts'
+import { eventually } from '../../../src/messaging/testing/contract-harness.ts'
+import type { Publisher } from '../../../src/messaging/transport.ts'
+import { uniqueTopic } from '../../support/kafka.ts'
+import { type ProxiedKafka, startProxiedKafka } from '../../support/proxy/proxied-kafka.ts'
+import { batchOf, firsts, never, openPublisher, valuesIn, valuesOf } from './publishing.ts'
+import { createWitness, type Witness } from './witness.ts'
+
+jest.setTimeout(180_000)
+
+let cluster: ProxiedKafka
+let witness: Witness
+beforeAll(async () => {
+  cluster = await startProxiedKafka(3)
+  witness = await createWitness(cluster.brokers)
+})
+afterAll(async () => {
+  await witness.close()
+  await cluster[Symbol.asyncDispose]()
+})
+
+test('K6 writes to and reads from the other partitions while one has no leader, and to all once it is back', async () => {
+  const topic = uniqueTopic('leaderless')
+  const replicaAssignment = [1, 2, 3].map((id, partition) => ({ partition, replicas: [id] }))
+  const configEntries = [{ name: 'min.insync.replicas', value: '1' }]
+  await witness.admin.createTopics({
+    topics: [{ topic, numPartitions: -1, replicationFactor: -1, replicaAssignment, configEntries }],
+  })
+  await using publisher = openPublisher({ ...cluster, deliveryTimeoutMs: 3_000 })
+  await untilStored(() => publisher.publish(batchOf(topic, 1, 'before', 1), { signal: never }))
+
+  const dead = node(2)
+  await dead.kill('SIGKILL')
+  try {
+    const seen: string[] = []
+    await using subscription = subscribe(topic, seen)
+    await Promise.all([
+      untilStored(() => publisher.publish(batchOf(topic, 0, 'zero', 2), { signal: never })),
+      untilStored(() => publisher.publish(batchOf(topic, 2, 'two', 2), { signal: never })),
+      expect(publisher.publish(batchOf(topic, 1, 'gone', 1), { signal: never })).rejects.toMatchObject({
+        kind: 'outage',
+      }),
+    ])
+    // A fresh publisher knows no leader at all, and must not mind.
+    await using fresh = openPublisher(cluster)
+    await fresh.publish(batchOf(topic, 0, 'fresh', 1), { signal: never })
+    await eventually('the others', () => firsts(seen).length === 5, 60_000)
+
+    await dead.start()
+    await untilStored(() => publisher.publish(batchOf(topic, 1, 'back', 1), { signal: never }))
+    await eventually('the one that is back', () => seen.includes('before-0') && seen.includes('back-0'), 60_000)
+    await eventually('running', () => subscription.status().reason === null, 60_000)
+  } finally {
+    if (dead.pid === null) await dead.start()
+  }
+})
+
+test.each(['SIGKILL', 'SIGSTOP', 'SIGTERM'] as const)(
+  'K3 PC-01 loses and reorders nothing when a broker gets %s under load',
+  async (signal) => {
+    await using publisher = openPublisher(cluster)
+    const topic = uniqueTopic('moves')
+    await publisher.createTopic(topic, { partitionCount: 3, replicationFactor: 3 })
+    const load = startLoad(publisher, topic)
+    const seen: string[] = []
+    await using subscription = subscribe(topic, seen)
+    await eventually('the load', () => load.counts().every((count) => count > 5), 60_000)
+
+    const hit = node(3)
+    const before = load.counts()
+    if (signal === 'SIGTERM') await hit.stop()
+    else await hit.kill(signal)
+    // The partitions that it led have other leaders once all have moved on.
+    await eventually(
+      'all partitions to go on',
+      () => load.counts().every((count, partition) => count > (before[partition] ?? 0) + 5),
+      90_000,
+    )
+    if (signal === 'SIGSTOP') await hit.kill('SIGCONT')
+    else await hit.start()
+    const acknowledged = await load.stop()
+
+    for (const [partition, values] of acknowledged.entries()) {
+      expect(firsts(await valuesIn(witness, topic, partition))).toEqual(values)
+    }
+    await eventually('every record', () => firsts(seen).length === acknowledged.flat().length, 90_000)
+    await eventually('running', () => subscription.status().phase === 'running', 60_000)
+    for (const values of acknowledged) {
+      expect(firsts(seen).filter((value) => values.includes(value))).toEqual(values)
+    }
+  },
+)
+
+function node(id: number): KafkaNode {
+  const found = cluster.kafka.nodes.find((one) => one.id === id)
+  if (!found) throw new Error(`There is a broker ${id}`)
+  return found
+}
+
+function subscribe(topic: string, seen: string[]) {
+  return createKafkaSubscriber({ ...cluster, clientId: 'cluster' }).subscribe({
+    groupId: uniqueTopic('group'),
+    topics: [topic],
+    startOffset: async () => 'earliest',
+    async deliver({ records }) {
+      seen.push(...records.map(({ value }) => value?.toString() ?? 'null'))
+      return { nextOffset: (records.at(-1)?.offset ?? 0n) + 1n, pauseMs: 0 }
+    },
+  })
+}
+
+/** Publishes to three partitions until it is stopped; what failed goes again, as the relay does it. */
+function startLoad(publisher: Publisher, topic: string) {
+  const acknowledged: string[][] = [[], [], []]
+  let stopped = false
+  const done = Promise.all(
+    acknowledged.map(async (values, partition) => {
+      for (let n = 0; !stopped; n += 1) {
+        const batch = batchOf(topic, partition, `p${partition}n${n}`, 3)
+        await untilStored(() => publisher.publish(batch, { signal: never }))
+        values.push(...valuesOf(batch))
+        await new Promise((resolve) => {
+          setTimeout(resolve, 20)
+        })
+      }
+    }),
+  )
+  return {
+    counts: () => acknowledged.map((values) => values.length),
+    stop: async () => {
+      stopped = true
+      await done
+      return acknowledged
+    },
+  }
+}
+
+async function untilStored(publish: () => Promise<unknown>): Promise<void> {
+  for (;;) {
+    try {
+      await publish()
+      return
+    } catch (error) {
+      if ((error as { kind?: string }).kind !== 'outage') throw error
+    }
+  }
+}
