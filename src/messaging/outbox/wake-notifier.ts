@@ -49,7 +49,8 @@ const FOREVER_MS = 2 ** 31 - 1
 /**
  * Starts to notify after each commit of {@link inTransaction} in this thread.
  * Costs nothing while nothing is committed. A lost connection is opened again;
- * what was committed meanwhile is found by the relays' polls.
+ * what was committed meanwhile is found by the relays' polls. Stopping notifies
+ * of what was committed before.
  */
 export function startWakeNotifier(db: Knex, options: WakeNotifierOptions = {}): Running {
   const { intervalMs, logger, clock } = { ...wakeNotifierDefaults, ...options }
@@ -65,9 +66,11 @@ export function startWakeNotifier(db: Knex, options: WakeNotifierOptions = {}): 
       })
       await using sender = new WakeSender(db)
 
-      while (!draining.aborted) {
-        if (waiting === 0n) await wake.within(FOREVER_MS, draining)
-        if (waiting === 0n) continue
+      while (waiting !== 0n || !draining.aborted) {
+        if (waiting === 0n) {
+          await wake.within(FOREVER_MS, draining)
+          continue
+        }
         const bitmap = waiting
         waiting = 0n
         try {

@@ -109,6 +109,21 @@ test('stops at once while it has nothing to do, and hears nothing afterwards', a
   expect(listener.payloads).toEqual(['end'])
 })
 
+test('notifies of what was committed before it was stopped', async () => {
+  await using database = await createTestDatabase()
+  await using listener = await listen(database)
+  const notifier = startWakeNotifier(database.db, { intervalMs: 60_000 })
+  const commit = (id: string) => inTransaction(database.db, (trx) => appendToOutbox(trx, [orderEvent('A', id)]))
+
+  await commit('a')
+  await listener.until(() => listener.payloads.length > 0)
+  await commit('b')
+  await notifier.stop()
+  await listener.until(() => listener.lanes().has(laneOfId('b')))
+
+  expect(listener.payloads).toHaveLength(2)
+})
+
 test('reads back the lanes it wrote, and none from what it did not write', () => {
   const lanes = [0, 1, 31, 32, 53, 63]
 
