@@ -46,7 +46,7 @@ test(`${MUTATIONS} mutations reach the topic and the read model once and in orde
   expect(counts.committed).toBeGreaterThanOrEqual(MUTATIONS)
   expect(counts.operations).toEqual({ ok: counts.committed, fail: 0, info: 0 })
   expect(counts.faults).toEqual({ 'kill relay': 3, 'kill consumer': 2 })
-}, 300_000)
+}, 600_000)
 
 async function killAndRestart(victim: Service, history: HistoryRecorder): Promise<void> {
   const fault = history.invoke('nemesis', `kill ${victim.name}`)
