@@ -1,0 +1,121 @@
+import { expect, test } from '@jest/globals'
+import type { Knex } from 'knex'
+import { v7 as uuidv7 } from 'uuid'
+import { processOnce } from '../../../src/messaging/inbox/process-once.ts'
+import { markProcessed, markSkipped, selectOffset, storeOffset } from '../../../src/messaging/inbox/queries.ts'
+import { createTestDatabase } from '../../support/database.ts'
+import { createEffects, effectsOf } from '../consumer/setting.ts'
+
+const apply = async (trx: Knex.Transaction, event: { readonly id: string }) => {
+  await trx('effects').insert({ event_id: event.id, aggregate_id: 'a' })
+}
+
+/** Runs until Postgres says that one session waits for another. */
+async function untilSomebodyWaits(db: Knex): Promise<void> {
+  while ((await db.raw('select 1 from pg_locks where not granted')).rows.length === 0);
+}
+
+test('runs the handler the first time, and never again for the same consumer', async () => {
+  await using database = await createTestDatabase()
+  const { db } = database
+  await createEffects(db)
+  const event = { id: uuidv7() }
+
+  const outcomes = []
+  for (const consumer of ['one', 'one', 'two', 'two']) {
+    outcomes.push(await db.transaction((trx) => processOnce(trx, consumer, event, apply)))
+  }
+
+  expect(outcomes).toEqual(['processed', 'duplicate', 'processed', 'duplicate'])
+  expect(await effectsOf(db)).toEqual([event.id, event.id])
+})
+
+test('a handler that rejects leaves neither effect nor memory', async () => {
+  await using database = await createTestDatabase()
+  const { db } = database
+  await createEffects(db)
+  const event = { id: uuidv7() }
+
+  const failing = db.transaction((trx) =>
+    processOnce(trx, 'one', event, async () => {
+      await apply(trx, event)
+      throw new Error('no')
+    }),
+  )
+  await expect(failing).rejects.toThrow('no')
+  const again = await db.transaction((trx) => processOnce(trx, 'one', event, apply))
+
+  expect(again).toBe('processed')
+  expect(await effectsOf(db)).toEqual([event.id])
+})
+
+test.each([
+  ['rolls back', 'processed', 'read committed'],
+  ['commits', 'duplicate', 'read committed'],
+  ['rolls back', 'processed', 'repeatable read'],
+] as const)(
+  'PC-52: a second delivery waits for the first; when that %s it is %s (%s)',
+  async (how, outcome, isolationLevel) => {
+    await using database = await createTestDatabase()
+    const { db } = database
+    await createEffects(db)
+    const event = { id: uuidv7() }
+    const marked = Promise.withResolvers<void>()
+    const end = Promise.withResolvers<void>()
+
+    const first = db.transaction(async (trx) => {
+      await processOnce(trx, 'one', event, apply)
+      marked.resolve()
+      await end.promise
+      if (how === 'rolls back') throw new Error('rolled back')
+    })
+    await marked.promise
+    const second = db.transaction((trx) => processOnce(trx, 'one', event, apply), { isolationLevel })
+    const early = await Promise.race([second.then(() => 'ended'), untilSomebodyWaits(db).then(() => 'waits')])
+    end.resolve()
+    await first.catch(() => {})
+
+    expect(early).toBe('waits')
+    expect(await second).toBe(outcome)
+    expect(await effectsOf(db)).toEqual([event.id])
+  },
+)
+
+test('PC-51: batches that mark the same events in another order do not deadlock', async () => {
+  await using database = await createTestDatabase()
+  const { db } = database
+  const ids = Array.from({ length: 500 }, () => uuidv7())
+
+  const rounds = await Promise.all(
+    Array.from({ length: 8 }, (_, at) =>
+      db.transaction(async (trx) => (await markProcessed(trx, 'one', at % 2 === 0 ? ids : ids.toReversed())).size),
+    ),
+  )
+
+  expect(rounds.reduce((sum, size) => sum + size, 0)).toBe(500)
+})
+
+test('an event is either processed or skipped, never both', async () => {
+  await using database = await createTestDatabase()
+  const { db } = database
+  const id = uuidv7()
+
+  expect(await db.transaction((trx) => markSkipped(trx, 'one', id))).toBe(true)
+  expect((await db.transaction((trx) => markProcessed(trx, 'one', [id]))).size).toBe(0)
+  expect(await db.transaction((trx) => markSkipped(trx, 'one', id))).toBe(false)
+})
+
+test('a stored offset is kept per consumer, topic and partition, and may be lowered again', async () => {
+  await using database = await createTestDatabase()
+  const { db } = database
+  const where = { topic: 't', partition: 1 }
+  await storeOffset(db, 'one', where, 9_007_199_254_740_993n)
+  await storeOffset(db, 'two', where, 5n)
+  const high = await selectOffset(db, 'one', where)
+  await storeOffset(db, 'one', where, 3n)
+
+  expect(high).toBe(9_007_199_254_740_993n)
+  expect(await selectOffset(db, 'one', where)).toBe(3n)
+  expect(await selectOffset(db, 'two', where)).toBe(5n)
+  expect(await selectOffset(db, 'one', { topic: 't', partition: 2 })).toBeNull()
+})
