@@ -11,6 +11,8 @@ const shared = {
 }
 
 export default {
+  // Tests wait for events; this only ends the hopeless ones, also on a busy machine.
+  testTimeout: 60_000,
   projects: [
     {
       ...shared,

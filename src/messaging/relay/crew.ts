@@ -43,6 +43,8 @@ export interface CrewOptions {
   readonly spawn: (index: number) => WorkerHandle
   /** A uuid for each start of a worker. */
   readonly createOwner: () => string
+  /** Milliseconds between two renewals, and between two signs of life. */
+  readonly pollIntervalMs: number
   readonly clock: Clock
   readonly logger: Logger
   /** Aborts when dead workers are to stay dead. */
@@ -57,6 +59,7 @@ export class Crew {
   readonly #options: CrewOptions
   readonly #members = new Map<number, CrewMember>()
   readonly #lives: Promise<void>[]
+  #tickedAt = Number.NEGATIVE_INFINITY
   /** Why the last worker died; `null` when none did lately. */
   readonly #deaths = new Map<number, string>()
 
@@ -75,8 +78,15 @@ export class Crew {
     return this.members.filter(({ phase, silentTicks }) => phase === 'ready' && silentTicks < SILENT_TICKS)
   }
 
-  /** Counts a renewal; ends workers that have been silent for too many. */
+  /**
+   * Counts a renewal; ends workers that have been silent for too many. Counted
+   * and not timed: a process that was frozen finds its workers as they were.
+   */
   tick(): void {
+    const now = this.#options.clock.now()
+    // A tick that follows an event at once leaves no time for a sign of life.
+    if (now - this.#tickedAt < this.#options.pollIntervalMs / 2) return
+    this.#tickedAt = now
     for (const member of this.#members.values()) {
       member.silentTicks += 1
       if (member.silentTicks !== WEDGED_TICKS) continue

@@ -19,6 +19,9 @@ import type { Publisher, TopicDescription, TopicPartition, TopicSpec } from '../
 const outageBackoff: Backoff = { firstMs: 100, maxMs: 5_000 }
 const destinationBackoff: Backoff = { firstMs: 1_000, maxMs: 30_000 }
 
+/** Milliseconds after which a look-up is told of. */
+const LONG_LOOKUP_MS = 2_000
+
 /** How often a topic's partition count is compared with the broker's. */
 const RECHECK_MS = 60_000
 
@@ -26,7 +29,8 @@ interface Topic {
   readonly aggregateTypes: Set<string>
   partitionCount: number | null
   checkedAt: number
-  checking: boolean
+  /** When the look-up under way began; `null` when none is. */
+  checkingSince: number | null
   warning: string | null
 }
 
@@ -104,13 +108,13 @@ export class Destinations {
     this.#pauses.delete(keyOf(topic, null))
   }
 
-  /** What a read at `now` should leave out: all that rests, and topics that are being looked up. */
-  exclusions(now: number): readonly Exclusion[] {
+  /** What a read at `now` should leave out: all that rests, topics that are being looked up, and what is `busy` besides. */
+  exclusions(now: number, busy: readonly TopicPartition[]): readonly Exclusion[] {
     const resting = [...this.#pauses.values()].filter(({ until }) => until > now)
-    const unknown = [...this.#topics].flatMap(([topic, { partitionCount, checking }]) =>
-      partitionCount === null && checking ? [{ topic, partition: null }] : [],
+    const unknown = [...this.#topics].flatMap(([topic, { partitionCount, checkingSince }]) =>
+      partitionCount === null && checkingSince !== null ? [{ topic, partition: null }] : [],
     )
-    return [...resting, ...unknown].map((pause) => this.#toExclusion(pause))
+    return [...resting, ...unknown, ...busy].map((pause) => this.#toExclusion(pause))
   }
 
   /** Milliseconds until the next pause ends; `null` when nothing rests. */
@@ -120,9 +124,23 @@ export class Destinations {
     return waits.length === 0 ? null : Math.min(...waits)
   }
 
-  /** What rests or is being tried again, for readiness. */
+  /** What rests or is being tried again, and topics that take long to look up, for readiness. */
   paused(): readonly PausedDestination[] {
-    return [...this.#pauses.values()].map(({ topic, partition, kind, reason }) => ({ topic, partition, kind, reason }))
+    const before = this.#options.clock.now() - LONG_LOOKUP_MS
+    const unknown = [...this.#topics].flatMap(([topic, { partitionCount, checkingSince }]) =>
+      partitionCount === null && checkingSince !== null && checkingSince <= before
+        ? [
+            {
+              topic,
+              partition: null,
+              kind: 'outage' as const,
+              reason: 'the broker does not say how many partitions it has',
+            },
+          ]
+        : [],
+    )
+    const resting = [...this.#pauses.values()]
+    return [...unknown, ...resting.map(({ topic, partition, kind, reason }) => ({ topic, partition, kind, reason }))]
   }
 
   /** What an operator should know of topics that work all the same. */
@@ -142,7 +160,7 @@ export class Destinations {
       aggregateTypes: new Set(),
       partitionCount: null,
       checkedAt: 0,
-      checking: false,
+      checkingSince: null,
       warning: null,
     }
     this.#topics.set(name, topic)
@@ -173,10 +191,10 @@ export class Destinations {
   }
 
   #look(name: string, topic: Topic): void {
-    if (topic.checking || this.#rests(name, null, this.#options.clock.now())) return
-    topic.checking = true
+    if (topic.checkingSince !== null || this.#rests(name, null, this.#options.clock.now())) return
+    topic.checkingSince = this.#options.clock.now()
     const lookup = this.#lookUp(name, topic).finally(() => {
-      topic.checking = false
+      topic.checkingSince = null
       this.#lookups.delete(lookup)
       this.#options.onChange()
     })

@@ -24,7 +24,8 @@ import { Hand, type HandEvent, type ReadPlan } from './hand.ts'
 import { HeldKeys, refOf } from './held-keys.ts'
 import { HeldRuns } from './held-runs.ts'
 import type { ResolvedRelaySettings } from './options.ts'
-import { PartitionQueue } from './partition-queue.ts'
+import type { PartitionQueue, PartitionQueueOptions } from './partition-queue.ts'
+import { nameOf, PartitionQueues } from './partition-queues.ts'
 import type { WorkerReport } from './protocol.ts'
 import { Settler } from './settler.ts'
 
@@ -59,7 +60,7 @@ export class LaneLoop {
   readonly #destinations: Destinations
   readonly #settler: Settler
   readonly #heldRuns: HeldRuns
-  readonly #queues = new Map<string, PartitionQueue>()
+  readonly #queues: PartitionQueues
   readonly #chores: Chores
   /** Where something failed while a read was under way: what the read brings for it is out of order. */
   readonly #failedDuringRead = new Set<string>()
@@ -73,6 +74,7 @@ export class LaneLoop {
     this.#chores = new Chores({ ...options, cancelled: shutdown.cancelled, onDone: () => this.#wake.wake() })
     this.#heldKeys = new HeldKeys({ maxAttempts: settings.maxAttempts, clock })
     this.#destinations = new Destinations({ ...options, onChange: () => this.#wake.wake() })
+    this.#queues = new PartitionQueues({ clock, optionsFor: (where) => this.#queueOptions(where) })
     this.#settler = new Settler({
       source,
       hand: this.#hand,
@@ -89,7 +91,7 @@ export class LaneLoop {
       heldKeys: this.#heldKeys,
       chores: this.#chores,
       destinations: this.#destinations,
-      queueOf: (where) => this.#queueOf(where),
+      queueOf: (where) => this.#queues.of(where),
       batchSize: settings.batchSize,
       draining: shutdown.draining,
       onFenced: (lanes) => this.#fenced(lanes),
@@ -128,7 +130,7 @@ export class LaneLoop {
       inHandCount: this.#hand.count,
       publishedCount: this.#settler.publishedCount,
       fencedCount: this.#fencedCount,
-      paused: this.#destinations.paused(),
+      paused: [...this.#destinations.paused(), ...this.#queues.silent()],
       heldKeys: this.#heldKeys.summary(REPORTED_KEYS),
       heldKeyCount: this.#heldKeys.count,
       databaseProblem: this.#chores.problem,
@@ -145,8 +147,8 @@ export class LaneLoop {
         await this.#giveBackYielded()
         if (!(await this.#pass())) await this.#wake.within(this.#pauseMs(), draining)
       }
-      for (const queue of this.#queues.values()) for (const taken of queue.clear()) this.#hand.drop(taken)
-      await Promise.all([...this.#queues.values()].map((queue) => queue.idle()))
+      for (const taken of this.#queues.clear()) this.#hand.drop(taken)
+      await this.#queues.idle()
       await this.#heldRuns.idle()
       await this.#settler.idle()
       await this.#chores.idle()
@@ -160,11 +162,19 @@ export class LaneLoop {
   /** Reads once and queues what came; resolves to whether to go on at once. */
   async #pass(): Promise<boolean> {
     const { clock, settings, shutdown } = this.#options
-    const exclusions = this.#destinations.exclusions(clock.now())
+    const slow = this.#queues.slow()
+    for (const taken of slow.flatMap((queue) => queue.clear())) this.#hand.drop(taken)
+    const exclusions = this.#destinations.exclusions(
+      clock.now(),
+      slow.map(({ where }) => where),
+    )
     this.#touchWhatRestedBefore(JSON.stringify(exclusions))
 
-    const room = Math.min(settings.batchSize, settings.batchSize * IN_HAND_BATCHES - this.#hand.count)
-    const bytes = settings.maxInHandBytes - this.#hand.bytes
+    const stalled = slow.map(({ load }) => load)
+    const inHand = this.#hand.count - stalled.reduce((sum, { count }) => sum + count, 0)
+    const inHandBytes = this.#hand.bytes - stalled.reduce((sum, load) => sum + load.bytes, 0)
+    const room = Math.min(settings.batchSize, settings.batchSize * IN_HAND_BATCHES - inHand)
+    const bytes = settings.maxInHandBytes - inHandBytes
     const plan = room > 0 && bytes > 0 ? this.#hand.plan(room) : []
     if (plan.length === 0) return false
 
@@ -232,17 +242,16 @@ export class LaneLoop {
     if (this.#hand.goesAlone(event.lane) && !(await this.#maySendAlone(topic, event))) return
     const taken = this.#hand.take(event)
     if (taken === null) return
-    const queue = this.#queueOf(where)
+    const queue = this.#queues.of(where)
     queue.push(taken)
     filled.add(queue)
   }
 
-  #queueOf(where: TopicPartition): PartitionQueue {
-    const known = this.#queues.get(nameOf(where))
-    if (known !== undefined) return known
-    const { publisher, settings, shutdown } = this.#options
-    const queue = new PartitionQueue(where, {
+  #queueOptions(where: TopicPartition): PartitionQueueOptions {
+    const { publisher, settings, shutdown, clock } = this.#options
+    return {
       publisher,
+      clock,
       batchSize: settings.batchSize,
       maxBatchBytes: settings.maxBatchBytes,
       cancelled: shutdown.cancelled,
@@ -257,9 +266,7 @@ export class LaneLoop {
       },
       onRefused: (taken, error) => this.#refused(taken, error),
       onFailed: (events, error) => this.#failed(events, where, error),
-    })
-    this.#queues.set(nameOf(where), queue)
-    return queue
+    }
   }
 
   /** The destination failed: everything for it goes back to pending, so that it comes again in order. */
@@ -342,12 +349,9 @@ export class LaneLoop {
     const waits = [
       this.#options.settings.pollIntervalMs,
       this.#destinations.nextChangeInMs(),
+      this.#queues.nextSlowInMs(),
       this.#heldKeys.nextDueInMs(),
     ]
     return Math.max(1, Math.min(...waits.filter((wait) => wait !== null)))
   }
-}
-
-function nameOf({ topic, partition }: TopicPartition): string {
-  return `${topic}/${partition}`
 }

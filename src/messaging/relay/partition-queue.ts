@@ -7,6 +7,7 @@
  */
 import type { OutboxEvent } from '../envelope.ts'
 import { PublishError } from '../errors.ts'
+import type { Clock } from '../lifecycle/clock.ts'
 import { ATTR_DESTINATION, ATTR_OUTBOX, outboxName } from '../telemetry/attributes.ts'
 import { measureSend } from '../telemetry/measure.ts'
 import { getInstruments } from '../telemetry/metrics.ts'
@@ -17,6 +18,7 @@ import { toRecord } from './record.ts'
 
 export interface PartitionQueueOptions {
   readonly publisher: Publisher
+  readonly clock: Clock
   /** Events of one record batch at most. */
   readonly batchSize: number
   /** Bytes of one record batch at most. */
@@ -46,6 +48,10 @@ export class PartitionQueue {
   #sending: Promise<void> | null = null
   /** Failed sends in a row; an attempt's number is one more. */
   #failures = 0
+  /** When the batch in flight was sent, on the relay's clock; `null` when none is. */
+  sentAt: number | null = null
+  /** The batch in flight, and what its answer decides about. */
+  #inFlight: readonly HandEvent[] = []
 
   constructor(where: TopicPartition, options: PartitionQueueOptions) {
     this.where = where
@@ -81,6 +87,11 @@ export class PartitionQueue {
     return await result
   }
 
+  /** How much is in flight. */
+  get load(): { readonly count: number; readonly bytes: number } {
+    return { count: this.#inFlight.length, bytes: this.#inFlight.reduce((sum, { bytes }) => sum + bytes, 0) }
+  }
+
   /** Empties the queue of what is not in flight; returns it. */
   clear(): readonly HandEvent[] {
     return this.#waiting.splice(0)
@@ -93,7 +104,9 @@ export class PartitionQueue {
 
   async #drain(): Promise<void> {
     while (this.#waiting.length > 0 && !this.#options.cancelled.aborted) {
-      const failure = await this.#settle(this.#nextBatch())
+      this.#inFlight = this.#nextBatch()
+      const failure = await this.#settle(this.#inFlight)
+      this.#inFlight = []
       if (failure !== null) this.#options.onFailed([...failure.unsettled, ...this.clear()], failure.error)
     }
   }
@@ -137,16 +150,18 @@ export class PartitionQueue {
   }
 
   async #send(events: readonly OutboxEvent[]): Promise<PublishError | null> {
-    const { publisher, cancelled } = this.#options
+    const { publisher, cancelled, clock } = this.#options
     const { topic, partition } = this.where
     const attempt = this.#failures + 1
     const spans = events.map((event) => startSend(event, { topic, partition, attempt }))
     const records = events.map((event, index) => toRecord(event, topic, spans[index]?.trace ?? null))
     const startedAt = performance.now()
+    this.sentAt = clock.now()
     const failure = await publisher.publish({ topic, partition, records }, { signal: cancelled }).then(
       () => null,
       (error: unknown) => asPublishError(error, this.where),
     )
+    this.sentAt = null
     this.#failures = failure === null ? 0 : this.#failures + 1
     for (const span of spans) span.end(failure ?? undefined)
     measureSend({ topic, count: events.length, seconds: (performance.now() - startedAt) / 1_000, failure })

@@ -17,7 +17,7 @@ export type ToWorker =
 
 export type FromWorker =
   | { readonly kind: 'ready' }
-  /** Sent every second, also while idle or waiting for a broker. */
+  /** Sent at every poll interval, also while idle or waiting for a broker. */
   | { readonly kind: 'heartbeat'; readonly report: WorkerReport }
   /** These lanes were given back, or found lost. */
   | { readonly kind: 'gone'; readonly lanes: readonly number[] }

@@ -91,6 +91,7 @@ export function superviseRelay(parts: RelayParts): Relay {
   async function supervise({ draining, cancelled }: Shutdown): Promise<void> {
     const crew = new Crew({
       ...parts,
+      pollIntervalMs: settings.pollIntervalMs,
       draining,
       onChange: () => wake.wake(),
       onEnded: async (owner) => {

@@ -16,9 +16,6 @@ import { type RelaySettings, resolveRelaySettings } from './options.ts'
 import { createPostgresSource, createPostgresTopicRegistry } from './postgres-source.ts'
 import type { FromWorker, Line, ToWorker } from './protocol.ts'
 
-/** Milliseconds between two signs of life. */
-const HEARTBEAT_MS = 1_000
-
 /** What the relay needs to know to make topics and place events. */
 export interface TopicOptions {
   /**
@@ -91,9 +88,10 @@ export async function runWorker(parts: WorkerParts): Promise<void> {
   const drain = new AbortController()
   const cancel = new AbortController()
   const end = new AbortController()
+  const settings = resolveRelaySettings(parts.settings)
   const loop = new LaneLoop({
     ...parts,
-    settings: resolveRelaySettings(parts.settings),
+    settings,
     shutdown: { draining: drain.signal, cancelled: cancel.signal },
     onGone: (lanes) => line.post({ kind: 'gone', lanes }),
   })
@@ -127,7 +125,8 @@ export async function runWorker(parts: WorkerParts): Promise<void> {
   async function beat(): Promise<void> {
     while (!end.signal.aborted) {
       line.post({ kind: 'heartbeat', report: { ...loop.report(), brokerProblem: broker.problem } })
-      await clock.pause(HEARTBEAT_MS, end.signal)
+      // As often as the relay looks for it.
+      await clock.pause(settings.pollIntervalMs, end.signal)
     }
   }
   const background = Promise.all([beat(), broker.run(end.signal)])

@@ -1,0 +1,65 @@
+import { expect, test } from '@jest/globals'
+import { appendToOutbox } from '../../../src/messaging/outbox/append.ts'
+import { inTransaction } from '../../../src/messaging/outbox/transaction.ts'
+import { type Relay, startRelay } from '../../../src/messaging/relay/relay.ts'
+import { eventually } from '../../../src/messaging/testing/index.ts'
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { orderEvent } from '../../support/events.ts'
+import { testBrokers, uniqueTopic } from '../../support/kafka.ts'
+import type { TestThreadData } from '../../support/relay/thread.ts'
+import { owns, unpublished } from './setting.ts'
+
+function startThreads(database: TestDatabase, { count, dieOn }: { count: number; dieOn?: string }): Relay {
+  const data: TestThreadData = {
+    databaseUrl: database.url,
+    brokers: testBrokers(),
+    topic: uniqueTopic('threads'),
+    ...(dieOn === undefined ? {} : { dieOn }),
+  }
+  return startRelay({
+    db: database.db,
+    pollIntervalMs: 200,
+    leaseMs: 1_000,
+    threads: { entry: new URL('../../support/relay/thread.ts', import.meta.url), count, workerData: () => data },
+  })
+}
+
+test('two threads share the lanes and publish to Kafka', async () => {
+  await using database = await createTestDatabase()
+  await using relay = startThreads(database, { count: 2 })
+  await owns(relay, 64)
+  await inTransaction(database.db, async (trx) => {
+    await appendToOutbox(
+      trx,
+      Array.from({ length: 500 }, () => orderEvent('OrderPlaced')),
+    )
+  })
+  await eventually('all is published', async () => (await unpublished(database.db)) === 0)
+
+  const owners = await database.db('lane_leases').distinct('owner')
+  expect(owners).toHaveLength(2)
+  await relay.stop()
+  expect(await database.db('relay_workers')).toEqual([])
+})
+
+test('a thread that dies is told of and restarted, and an event that kills it again and again is parked', async () => {
+  await using database = await createTestDatabase()
+  await using relay = startThreads(database, { count: 1, dieOn: 'Kills' })
+  await owns(relay, 64)
+  await inTransaction(database.db, async (trx) => {
+    await appendToOutbox(trx, [orderEvent('Kills', 'killer'), orderEvent('After', 'killer')])
+  })
+
+  await eventually('its death is told', () =>
+    relay.status().problems.some((problem) => problem.startsWith('Relay worker 0 is down and will be restarted')),
+  )
+  await eventually('the key is parked', async () => (await database.db('held_keys')).length === 1, 50_000)
+  expect(await database.db('held_keys').first('state', 'aggregate_id')).toEqual({
+    state: 'parked',
+    aggregate_id: 'killer',
+  })
+  await inTransaction(database.db, async (trx) => {
+    await appendToOutbox(trx, [orderEvent('OrderPlaced', 'other')])
+  })
+  await eventually('the others flow', async () => (await unpublished(database.db)) === 2)
+})
