@@ -5,7 +5,6 @@
  * Effects and offsets are transactional, so a thread may die or be ended at any
  * moment: what it had in hand is delivered again.
  */
-import { once } from 'node:events'
 import { extname } from 'node:path'
 import { Worker } from 'node:worker_threads'
 import {
@@ -18,6 +17,7 @@ import {
   systemClock,
 } from '../messaging/index.ts'
 import type { FromConsumerThread, ToConsumerThread } from './consumer-protocol.ts'
+import type { TelemetryIdentity } from './telemetry-identity.ts'
 
 /** Milliseconds that the consumer gives to what it has in hand when it stops. */
 export const CONSUMER_GRACE_MS = 4_000
@@ -55,12 +55,12 @@ export function startConsumerThread({ logger, entry = ownEntry() }: ConsumerThre
     for (let failures = 0; !shutdown.draining.aborted; ) {
       const startedAt = performance.now()
       heardAt = startedAt
-      const problem = await runThread(entry, hear, () => performance.now() - heardAt, shutdown)
+      const { problem, error } = await runThread(entry, hear, () => performance.now() - heardAt, shutdown)
       if (shutdown.draining.aborted) return
       failures = performance.now() - startedAt > SETTLED_MS ? 1 : failures + 1
       const pauseMs = backoffMs(BACKOFF, failures, Math.random())
       status = { ready: false, problems: [`The consumer's thread has ended and starts again: ${problem}`] }
-      logger.error({ problem, failures, pauseMs }, 'The consumer thread has ended; it starts again')
+      logger.error({ problem, error, failures, pauseMs }, 'The consumer thread has ended; it starts again')
       await systemClock.pause(pauseMs, shutdown.draining)
     }
   }
@@ -79,41 +79,49 @@ export function startConsumerThread({ logger, entry = ownEntry() }: ConsumerThre
   }
 }
 
-/** One thread's life. Resolves to why it ended, as a sentence's end. */
+/** Why a thread has ended: the end of a sentence for operators, and what it threw, for the log. */
+interface ThreadEnd {
+  readonly problem: string
+  readonly error: unknown
+}
+
+/** One thread's life, from its start to its exit. Never rejects. */
 async function runThread(
   entry: URL,
   hear: (message: FromConsumerThread) => void,
   silentMs: () => number,
   { draining, cancelled }: Shutdown,
-): Promise<string> {
-  const identity = { serviceName: 'orders-summary', instance: 'consumer' }
-  const worker = new Worker(entry, { workerData: { telemetry: identity } })
-  let problem = 'it gave no reason'
+): Promise<ThreadEnd> {
+  const telemetry: TelemetryIdentity = { serviceName: 'orders-summary', instance: 'consumer' }
+  const worker = new Worker(entry, { workerData: { telemetry }, name: 'consumer' })
+  const exited = new Promise((resolve) => worker.once('exit', resolve))
+  let end: ThreadEnd = { problem: 'it gave no reason', error: null }
   worker.on('message', hear)
   worker.on('error', (error: unknown) => {
-    problem = error instanceof Error ? error.message : 'it threw something that is no error'
+    end = { problem: `it failed with ${nameOf(error)}, and the log has more`, error }
   })
   const drain = () => worker.postMessage({ kind: 'drain' } satisfies ToConsumerThread)
-  const end = () => void worker.terminate()
+  const terminate = () => void worker.terminate()
   const watch = setInterval(() => {
     if (silentMs() < WEDGED_AFTER_MS) return
-    problem = `it did not answer for ${WEDGED_AFTER_MS / 1_000} s`
-    end()
+    end = { problem: `it did not answer for ${WEDGED_AFTER_MS / 1_000} s`, error: null }
+    terminate()
   }, 1_000)
   draining.addEventListener('abort', drain, { once: true })
-  cancelled.addEventListener('abort', end, { once: true })
+  cancelled.addEventListener('abort', terminate, { once: true })
   if (draining.aborted) drain()
-  try {
-    await once(worker, 'exit')
-    return problem
-  } catch (error) {
-    // `once` rejects on 'error'; the exit follows it.
-    return error instanceof Error ? error.message : problem
-  } finally {
-    clearInterval(watch)
-    draining.removeEventListener('abort', drain)
-    cancelled.removeEventListener('abort', end)
-  }
+
+  await exited
+  clearInterval(watch)
+  draining.removeEventListener('abort', drain)
+  cancelled.removeEventListener('abort', terminate)
+  return end
+}
+
+/** An error's code or name: its message could hold anything. */
+function nameOf(error: unknown): string {
+  const { code, name } = (error ?? {}) as { code?: unknown; name?: unknown }
+  return String(code ?? name ?? 'no error at all')
 }
 
 /** `tsc` rewrites imports and not URLs: the ending is this file's own. */
