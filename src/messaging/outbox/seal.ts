@@ -106,6 +106,8 @@ function checkHeaders(headers: Readonly<Record<string, string>>, refuse: Refusal
   if (typeof headers !== 'object' || headers === null) refuse('headers', 'must be an object of texts')
   for (const [name, value] of Object.entries(headers)) {
     checkName('headers', name, (field, rule) => refuse(field, `has a name that ${rule}`))
+    // Also keeps names clear of escapes in JSON, which V8's parser can take for one another.
+    if (!/^[!#-[\]-~]+$/.test(name)) refuse('headers', 'has a name with other than visible ASCII, or with " or \\')
     const field = `headers.${name}`
     if (RESERVED_HEADERS.has(name.toLowerCase())) refuse(field, 'is written by the outbox itself; choose another name')
     if (typeof value !== 'string') refuse(field, 'must be text')
