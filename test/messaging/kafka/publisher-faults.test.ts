@@ -10,6 +10,8 @@ import { createWitness, type Witness } from './witness.ts'
 
 jest.setTimeout(90_000)
 
+const HOUR_MS = 3_600_000
+
 let cluster: ProxiedKafka
 let proxy: KafkaProxy
 let witness: Witness
@@ -73,11 +75,16 @@ test('K5 PC-04 sends nothing more once it has given a batch up', async () => {
   giveUp.abort()
   await expect(sending).rejects.toMatchObject({ kind: 'outage', outcome: 'unknown' })
   const requests = proxy.count(api.produce)
-  // The witness that time has passed is another batch, and the closing, which waits for all that was given up.
+  // Long enough for every repeat that kafkajs would have made, with other batches to fill the time.
+  const until = performance.now() + 1_500
+  let others = 0
+  for (; performance.now() < until; others += 1) {
+    await publisher.publish(batchOf(topic, 1, `other${others}`, 5), { signal: never })
+  }
   await publisher.publish(batchOf(topic, 0, 'later', 5), { signal: never })
   await publisher.close()
 
-  expect(proxy.count(api.produce)).toBe(requests + 1)
+  expect(proxy.count(api.produce)).toBe(requests + others + 1)
   expect(await valuesIn(witness, topic, 0)).toEqual(['warm-0', ...valuesOf(batchOf(topic, 0, 'later', 5))])
 })
 
@@ -197,31 +204,47 @@ test('PC-09 gives up in bounded time on a broker that accepts and never answers'
   }
 })
 
-test.each([3_600_000, -3_600_000])('K7 is not disturbed by a clock that jumps by %d ms', async (jumpMs) => {
+test('K7 waits on for an answer when the clock jumps ahead', async () => {
   await using publisher = openPublisher(cluster)
   const topic = await newTopic(publisher)
   await publisher.publish(batchOf(topic, 0, 'warm', 1), { signal: never })
   const requests = proxy.count(api.produce)
-  const real = Date.now
   const seen = onProduce(proxy, { delayMs: 1_000 })
 
-  try {
-    const publishing = publisher.publish(batchOf(topic, 0, 'jump', 1), { signal: never })
-    await seen
-    Date.now = () => real() + jumpMs
-    expect(await publishing).toEqual({ baseOffset: 1n })
-    // And one that is lost is still noticed in time.
-    const startedAt = performance.now()
-    void onProduce(proxy, 'swallow answer')
-    await publisher.publish(batchOf(topic, 0, 'lost', 1), { signal: never })
-    expect(performance.now() - startedAt).toBeLessThan(9_000)
-  } finally {
-    Date.now = real
-  }
+  const publishing = publisher.publish(batchOf(topic, 0, 'late', 1), { signal: never })
+  await seen
+  using _jump = jumpClock(HOUR_MS)
 
-  expect(proxy.count(api.produce)).toBe(requests + 3)
-  expect(firsts(await valuesIn(witness, topic, 0))).toEqual(['warm-0', 'jump-0', 'lost-0'])
+  expect(await publishing).toEqual({ baseOffset: 1n })
+  expect(proxy.count(api.produce)).toBe(requests + 1)
 })
+
+test('K7 notices a lost answer in time when the clock jumps back', async () => {
+  await using publisher = openPublisher(cluster)
+  const topic = await newTopic(publisher)
+  await publisher.publish(batchOf(topic, 0, 'warm', 1), { signal: never })
+  const seen = onProduce(proxy, 'swallow answer')
+
+  const startedAt = performance.now()
+  const publishing = publisher.publish(batchOf(topic, 0, 'lost', 1), { signal: never })
+  await seen
+  using _jump = jumpClock(-HOUR_MS)
+  await publishing
+
+  expect(performance.now() - startedAt).toBeLessThan(12_000)
+  expect(firsts(await valuesIn(witness, topic, 0))).toEqual(['warm-0', 'lost-0'])
+})
+
+/** Sets the time of day off until the scope ends; the monotonic clock is not touched. */
+function jumpClock(ms: number): Disposable {
+  const real = Date.now
+  Date.now = () => real() + ms
+  return {
+    [Symbol.dispose]() {
+      Date.now = real
+    },
+  }
+}
 
 async function newTopic(publisher: Publisher): Promise<string> {
   const topic = uniqueTopic('faults')
