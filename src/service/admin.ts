@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net'
 import { type Logger, type Running, run } from '../messaging/index.ts'
 import { ROLES } from './config.ts'
 import type { Health } from './health.ts'
+import { PROMETHEUS_CONTENT_TYPE } from './telemetry-prometheus.ts'
 
 export interface AdminOptions {
   readonly host: string
@@ -61,8 +62,7 @@ async function answerTo({ method, url = '/' }: IncomingMessage, { health, metric
   if (method !== 'GET' && method !== 'HEAD') return json(405, { problem: 'Only GET is answered here' })
   const path = url.split('?', 1)[0] ?? '/'
   if (path === '/livez') return json(200, { live: true })
-  if (path === '/metrics')
-    return { status: 200, type: 'text/plain; version=0.0.4; charset=utf-8', body: await metrics() }
+  if (path === '/metrics') return { status: 200, type: PROMETHEUS_CONTENT_TYPE, body: await metrics() }
   if (path === '/readyz') {
     const report = await health.report()
     return json(report.ready ? 200 : 503, report)

@@ -1,7 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
-import { isDeepStrictEqual } from 'node:util'
 import { expect, test } from '@jest/globals'
 import { createTestDatabase } from '../support/database.ts'
 import { testBrokers } from '../support/kafka.ts'
@@ -61,11 +60,10 @@ test(
 
     await Promise.all([one.send(PLACE), two.send(PLACE), one.send(PLACE)])
     await until(async () => {
-      const last = await two.send('{ customerSummary(customerId: "c") { placedCount placedTotalCents } }')
-      return {
-        done: isDeepStrictEqual(last, { data: { customerSummary: { placedCount: 3, placedTotalCents: 21 } } }),
-        last,
-      }
+      const last = JSON.stringify(
+        await two.send('{ customerSummary(customerId: "c") { placedCount placedTotalCents } }'),
+      )
+      return { done: last.includes('{"placedCount":3,"placedTotalCents":21}'), last }
     })
 
     one.kill('SIGTERM')
