@@ -93,7 +93,7 @@ export class Nemesis {
   async #rage(): Promise<void> {
     const { time } = this.#options
     while (!this.#end.signal.aborted) {
-      await time.pause(time.between(200, 5_000), this.#end.signal)
+      await time.pause(time.between(50, 2_000), this.#end.signal)
       if (this.#end.signal.aborted) return
       const name = time.pick(FAULTS)
       const fault = this.#cause(name).finally(() => this.#active.delete(fault))
@@ -116,7 +116,7 @@ export class Nemesis {
     history.push({ ...said, kind: 'invoke', at: time.now() })
     const end = this.#inflict(name)
     this.landed += 1
-    await time.pause(name === 'freeze relay' ? time.between(100, 12_000) : time.between(100, 6_000), this.#end.signal)
+    await time.pause(name === 'freeze relay' ? time.between(100, 12_000) : time.between(50, 4_000), this.#end.signal)
     await end()
     history.push({ ...said, kind: 'ok', at: time.now() })
   }

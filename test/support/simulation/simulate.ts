@@ -64,6 +64,9 @@ export async function simulate(options: SimulationOptions): Promise<SimulationRe
     outbox,
     broker,
     partitionCount,
+    batchSize: time.pick([2, 5, 50]),
+    databaseLatencyMs: time.pick([4, 4, 150]),
+    deliveryTimeoutMs: time.pick([0, 0, 500, 2_000]),
     databaseFault: () => nemesis.databaseFault(),
     onUnknownOutcome: () => {
       disturbances += 1
@@ -122,7 +125,8 @@ export async function simulate(options: SimulationOptions): Promise<SimulationRe
   async function write(id: string): Promise<void> {
     let version = 0
     for (let command = 1; version < eventsEach; command += 1) {
-      await time.pause(time.between(0, 10_000))
+      // Bursts and lulls: backlogs form, and are gone again.
+      await time.pause(time.chance(0.6) ? time.between(0, 100) : time.between(0, 15_000))
       const amount = Math.min(time.between(1, 3), eventsEach - version)
       const operation = `${id}/${command}`
       const said = { actor: id, operation, name: 'append', aggregateId: id }

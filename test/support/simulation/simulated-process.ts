@@ -14,12 +14,15 @@ export class SimulatedProcess {
   readonly clock: Clock
   readonly #time: VirtualTime
   readonly #faultOf: () => CallFault
+  readonly #latencyMs: number
   #state: 'running' | 'frozen' | 'killed' = 'running'
   #thawed = Promise.withResolvers<void>()
 
-  constructor(time: VirtualTime, faultOf: () => CallFault) {
+  /** `latencyMs` is how long a way takes at most. */
+  constructor(time: VirtualTime, { faultOf, latencyMs }: { faultOf: () => CallFault; latencyMs: number }) {
     this.#time = time
     this.#faultOf = faultOf
+    this.#latencyMs = latencyMs
     this.clock = {
       now: () => time.now(),
       random: time.random,
@@ -52,14 +55,14 @@ export class SimulatedProcess {
   /** A call to a server: a way there, an effect, a way back. */
   async call<Result>(apply: () => Promise<Result>): Promise<Result> {
     await this.#goesOn()
-    await this.#time.pause(this.#time.between(0, 4))
+    await this.#time.pause(this.#time.between(0, this.#latencyMs))
     const fault = this.#faultOf()
     if (fault === 'refused') {
       await this.#goesOn()
       throw connectionLost()
     }
     const result = await apply()
-    await this.#time.pause(this.#time.between(0, 4))
+    await this.#time.pause(this.#time.between(0, this.#latencyMs))
     await this.#goesOn()
     if (fault === 'answer lost') throw connectionLost()
     return result

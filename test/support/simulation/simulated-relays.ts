@@ -15,11 +15,11 @@ import type { VirtualTime } from './virtual-time.ts'
 
 export const topicFor = defaultTopicFor('')
 
-/** Few attempts and small batches: parking and batching happen within a short run. */
-const settings = { maxAttempts: 3, batchSize: 20 } as const
+/** Few attempts: keys are parked within a short run. */
+const MAX_ATTEMPTS = 3
 
-/** Milliseconds for which a publisher repeats a batch. */
-const DELIVERY_TIMEOUT_MS = 2_000
+/** Milliseconds that a request to the broker is under way at most, when nothing is slow. */
+const LATENCY_MS = 40
 
 export interface SimulatedRelay {
   readonly process: SimulatedProcess
@@ -33,6 +33,12 @@ export interface Surroundings {
   readonly outbox: InMemoryOutbox
   readonly broker: InMemoryBroker
   readonly partitionCount: number
+  /** Small ones fill the queues: what waits behind a batch that fails is what can go wrong. */
+  readonly batchSize: number
+  /** Milliseconds for which a publisher repeats a batch; 0 tries once, so that every failure reaches the relay. */
+  readonly deliveryTimeoutMs: number
+  /** Milliseconds that a way to the database or back takes at most. */
+  readonly databaseLatencyMs: number
   /** What becomes of the next call to the database. */
   readonly databaseFault: () => CallFault
   /** A send ended with an unknown outcome: it may be on the topic twice in the end. */
@@ -49,8 +55,10 @@ export function resetOwners(): void {
 }
 
 export function startSimulatedRelay(around: Surroundings): SimulatedRelay {
-  const { time, outbox, broker, partitionCount, databaseFault } = around
-  const process = new SimulatedProcess(time, databaseFault)
+  const { time, outbox, broker, partitionCount, batchSize, deliveryTimeoutMs, databaseLatencyMs, databaseFault } =
+    around
+  const settings = { maxAttempts: MAX_ATTEMPTS, batchSize }
+  const process = new SimulatedProcess(time, { faultOf: databaseFault, latencyMs: databaseLatencyMs })
   const { clock } = process
   const store = process.over(outbox)
   let onWake: (lanes: readonly number[]) => void = () => {}
@@ -67,7 +75,7 @@ export function startSimulatedRelay(around: Surroundings): SimulatedRelay {
           line,
           source: store,
           registry: store,
-          publisher: publisherOf(process, broker.createPublisher({ deliveryTimeoutMs: DELIVERY_TIMEOUT_MS }), around),
+          publisher: publisherOf(process, broker.createPublisher({ deliveryTimeoutMs }), around),
           topicFor,
           createTopics: { partitionCount, replicationFactor: null },
           settings,
@@ -94,9 +102,14 @@ export function startSimulatedRelay(around: Surroundings): SimulatedRelay {
 }
 
 function publisherOf(process: SimulatedProcess, publisher: Publisher, around: Surroundings): Publisher {
+  const { time } = around
+  const arrive: Publisher['publish'] = async (batch, options) => {
+    await time.pause(time.between(0, LATENCY_MS))
+    return await publisher.publish(batch, options)
+  }
   return {
     async publish(batch, options) {
-      const sent = publisher.publish(batch, options).catch((error: unknown) => {
+      const sent = arrive(batch, options).catch((error: unknown) => {
         if (!(error instanceof PublishError)) around.onDefect(`a send failed in an unforeseen way: ${error}`)
         else if (error.outcome === 'unknown') around.onUnknownOutcome()
         throw error
