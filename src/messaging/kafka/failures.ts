@@ -100,10 +100,15 @@ export function understand(error: unknown): Failure {
   return { kind: 'outage', ...spoilt, ...known, reason, cause: root }
 }
 
-/** kafkajs wraps what has failed in what it did about it. */
+/** kafkajs wraps what has failed in what it did about it, and gathers what failed together; of those the first speaks for all. */
 function rootOf(error: unknown): unknown {
   let root = error
-  for (let depth = 0; depth < 8 && root instanceof Error && root.cause instanceof Error; depth += 1) root = root.cause
+  for (let depth = 0; depth < 8 && root instanceof Error; depth += 1) {
+    const { errors, cause } = root as { errors?: unknown; cause?: unknown }
+    const inner: unknown = Array.isArray(errors) ? errors[0] : cause
+    if (!(inner instanceof Error)) break
+    root = inner
+  }
   return root
 }
 

@@ -199,6 +199,20 @@ export function publisherContract({ test, open, unique, tooLargeBytes }: Contrac
     assert.deepEqual(await publisher.describeTopic(topic), made)
   })
 
+  test('lets two publishers make the same topic at once', async () => {
+    await using broker = await open()
+    const topic = unique('raced')
+
+    const made = await Promise.all(
+      [broker.createPublisher(), broker.createPublisher(), broker.createPublisher()].map((publisher) =>
+        publisher.createTopic(topic, { partitionCount: 4, replicationFactor: null }),
+      ),
+    )
+
+    assert.deepEqual(made, [made[0], made[0], made[0]])
+    assert.equal(made[0]?.partitionCount, 4)
+  })
+
   test('refuses as a destination a topic that cannot be made', async () => {
     await using broker = await open()
     const publisher = broker.createPublisher()

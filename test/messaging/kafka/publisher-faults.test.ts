@@ -235,6 +235,14 @@ test('K7 notices a lost answer in time when the clock jumps back', async () => {
   expect(firsts(await valuesIn(witness, topic, 0))).toEqual(['warm-0', 'lost-0'])
 })
 
+test('refuses as a destination a topic with more copies than there are brokers', async () => {
+  await using publisher = openPublisher(cluster)
+
+  const making = publisher.createTopic(uniqueTopic('copies'), { partitionCount: 1, replicationFactor: 3 })
+
+  await expect(making).rejects.toMatchObject({ kind: 'destination', reason: 'INVALID_REPLICATION_FACTOR' })
+})
+
 /** Sets the time of day off until the scope ends; the monotonic clock is not touched. */
 function jumpClock(ms: number): Disposable {
   const real = Date.now
