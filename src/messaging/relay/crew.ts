@@ -24,6 +24,9 @@ const SILENT_TICKS = 3
 /** Renewals without a sign of life after which a worker is ended and replaced. */
 const WEDGED_TICKS = 30
 
+/** The same for one that is still starting: loading its code takes long on a busy machine. */
+const STARTING_TICKS = 180
+
 /** One worker, alive. */
 export interface CrewMember {
   readonly index: number
@@ -89,7 +92,7 @@ export class Crew {
     this.#tickedAt = now
     for (const member of this.#members.values()) {
       member.silentTicks += 1
-      if (member.silentTicks !== WEDGED_TICKS) continue
+      if (member.silentTicks !== (member.phase === 'starting' ? STARTING_TICKS : WEDGED_TICKS)) continue
       this.#options.logger.error({ worker: member.index }, 'relay worker is wedged; it is replaced')
       getInstruments().threadTerminations.add(1, { [ATTR_OUTBOX]: outboxName() })
       void member.handle.terminate()
