@@ -27,7 +27,8 @@ const ENDS_EVERY = 10
 /** A step back of the clock, in milliseconds, after which kafkajs would stop its heartbeats until the old time is reached. */
 const STEP_BACK_MS = 2_000
 
-const CLOSE_MS = 3_000
+/** Milliseconds for a membership to come to its end in good order. */
+export const CLOSE_MS = 3_000
 
 /** kafkajs's fetch rounds work on a partition at a time for each of these: enough for all. */
 const PARTITIONS_AT_ONCE = 1_000
@@ -117,12 +118,14 @@ export class Membership {
     }
   }
 
-  /** Lets the batches in hand end, until `cancelled`, commits what is finished, and leaves the group. Never rejects. */
-  async leave(cancelled: AbortSignal): Promise<void> {
+  /** Lets the batches in hand end, until `enough`, commits what is finished, and leaves the group. Never rejects. */
+  async leave(enough: AbortSignal): Promise<void> {
     this.#over.abort()
-    const readers = this.readers
-    for (const reader of readers) reader.end()
-    await untilAborted(Promise.all(readers.map(({ settled }) => settled)), cancelled)
+    for (const [place, reader] of this.#readers) {
+      reader.end()
+      this.#context.deliveries.set(place, reader.settled)
+    }
+    await untilAborted(Promise.all(this.readers.map(({ settled }) => settled)), enough)
     const timer = setTimeout(() => this.#sockets.cutOff(), CLOSE_MS)
     await untilAborted(this.#committer.flush(), AbortSignal.timeout(CLOSE_MS))
     this.#readers.clear()

@@ -7,7 +7,7 @@ import { systemClock } from '../lifecycle/clock.ts'
 import { run, type Shutdown } from '../lifecycle/running.ts'
 import { countClientCrash } from '../telemetry/measure.ts'
 import type { ActiveSubscription, Subscriber, Subscription, SubscriptionStatus } from '../transport.ts'
-import { Membership, type MembershipContext } from './membership.ts'
+import { CLOSE_MS, Membership, type MembershipContext } from './membership.ts'
 import {
   type KafkaSubscriberOptions,
   type ResolvedSubscriberOptions,
@@ -106,7 +106,8 @@ async function oneMembership(
   } finally {
     over.abort()
     draining.removeEventListener('abort', onDrain)
-    await membership.leave(cancelled)
+    // A delivery that hangs must not keep the other partitions from a new membership; its own waits for it.
+    await membership.leave(draining.aborted ? cancelled : AbortSignal.timeout(CLOSE_MS))
     state.membership = null
   }
 }

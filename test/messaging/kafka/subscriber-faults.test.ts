@@ -110,6 +110,38 @@ test('PC-58 builds the membership anew when fetches bring nothing though there i
   await eventually('running', () => subscription.status().phase === 'running', 30_000)
 })
 
+test('builds the membership anew although a delivery hangs, and never delivers that partition twice at once', async () => {
+  const { topic } = await filled(2, 1)
+  await using publisher = openPublisher(cluster)
+  const hanging = Promise.withResolvers<void>()
+  const seen: string[] = []
+  let hung = 0
+  await using subscription = begin(
+    {
+      topics: [topic],
+      deliver: async (batch) => {
+        if (batch.partition === 0) {
+          hung += 1
+          await hanging.promise
+        }
+        return await noting(seen)(batch)
+      },
+    },
+    { stallTimeoutMs: 4_000 },
+  )
+  await eventually('the hanging one and the other', () => hung === 1 && seen.length === 1)
+
+  const end = proxy.rule(({ apiKey }) => (apiKey === api.fetch ? 'drop request' : 'pass'))
+  await eventually('the reason', () => subscription.status().phase === 'failing', 40_000)
+  end()
+  await publisher.publish(batchOf(topic, 1, 'more', 1), { signal: never })
+  await eventually('the other partition', () => seen.includes('more-0'), 40_000)
+  expect(hung).toBe(1)
+
+  hanging.resolve()
+  await eventually('the hanging one again', () => seen.filter((value) => value === 'p0-0').length >= 1, 30_000)
+})
+
 test('passes over what an aborted transaction left, and commits beyond it', async () => {
   const { topic } = await filled(1, 1)
   const kafka = new Kafka({ brokers: [...cluster.brokers], logLevel: logLevel.NOTHING })
