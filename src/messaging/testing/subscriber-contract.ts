@@ -275,6 +275,27 @@ export function subscriberContract({ test, open, unique }: ContractHarness): voi
     assert.equal(subscription.status().phase, 'ended')
   })
 
+  test('may be stopped at any moment, the first one included', async () => {
+    await using broker = await open()
+    const { publisher, topic } = await withTopic(broker, unique)
+    await publish(publisher, topic, 0, 1, 3)
+    const groupId = unique('group')
+
+    for (const ms of [0, 5, 50, 200]) {
+      const subscription = begin(broker, { groupId, topics: [topic], deliver: async (batch) => all(batch) })
+      await new Promise((resolve) => {
+        setTimeout(resolve, ms)
+      })
+      await Promise.all([subscription.stop(), subscription.stop()])
+      await subscription.done
+      assert.equal(subscription.status().phase, 'ended')
+    }
+
+    const seen: string[] = []
+    await using _last = begin(broker, { groupId, topics: [topic], deliver: noting(seen) })
+    await eventually('all three', () => seen.length >= 3, 30_000)
+  })
+
   test('shares a topic among members, and asks anew where to begin after each assignment', async () => {
     await using broker = await open()
     const { publisher, topic } = await withTopic(broker, unique)
