@@ -91,6 +91,7 @@ async function applyItem(
 
   if (!context.handlers.types.has(delivery.envelope.type)) {
     await note(context, delivery, 'unknown_type')
+    context.audit.see(delivery, { remembered: false })
     finish(false)
   } else if (state.resting.has(key)) {
     state.contiguous = false

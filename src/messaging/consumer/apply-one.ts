@@ -27,7 +27,7 @@ export async function applyOne(
   delivery: EventDelivery,
   nextOffset: bigint,
 ): Promise<EventOutcome> {
-  const { group, clock } = context
+  const { group, clock, audit } = context
   const { topic } = delivery.where
 
   return await processSpan(tracedOf(context, delivery), async (span): Promise<EventOutcome> => {
@@ -40,7 +40,10 @@ export async function applyOne(
       if (value.kind === 'resting') return { ...value, kind: 'held' }
       span.result(value.kind)
       countDeliveries(group, topic, value.kind)
-      if (value.kind === 'processed') recordDelay(group, delivery)
+      if (value.kind === 'processed') {
+        recordDelay(group, delivery)
+        audit.see(delivery, { remembered: true })
+      } else if (value.kind === 'waiting') audit.forget(delivery)
       return { kind: 'finished' }
     }
 
@@ -56,6 +59,7 @@ export async function applyOne(
         return { ...consequence, kind: 'held', reason: failure.reason }
       case 'parked':
         span.result('dead_lettered', failure.error)
+        audit.forget(delivery)
         countDeliveries(group, topic, 'dead_lettered')
         return { kind: 'finished' }
       case 'duplicate':

@@ -19,7 +19,7 @@ import { type Attempt, attempt } from './transaction.ts'
 
 /** What became of the events. */
 export type TogetherOutcome =
-  | { readonly kind: 'finished' }
+  | { readonly kind: 'finished'; readonly fresh: readonly EventDelivery[]; readonly waiting: readonly EventDelivery[] }
   /** Nothing has happened; one by one they may fare better. */
   | { readonly kind: 'apart' }
   | { readonly kind: 'interrupted'; readonly failure: AttemptFailure }
@@ -50,7 +50,7 @@ export async function applyTogether(
   recordDuration(group, where.topic, clock.now() - started, tried.ok ? null : tried.failure.reason)
   if (sorted !== null) {
     await report(context, where, sorted)
-    return { kind: 'finished' }
+    return { kind: 'finished', fresh: sorted.fresh, waiting: sorted.waiting }
   }
   if (tried.ok || tried.failure.kind === 'event') return { kind: 'apart' }
   return { kind: 'interrupted', failure: tried.failure }

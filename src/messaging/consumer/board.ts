@@ -27,6 +27,8 @@ export class Board {
   readonly #outages = new Map<string, Outage>()
   /** Keys parked for this consumer, by whichever instance, as last read. */
   parkedCount = 0
+  /** Why operators' requests cannot be looked for; `null` when they can. */
+  requestsFailure: string | null = null
 
   /** The events that hold their partitions. */
   get holding(): readonly HoldingEvent[] {

@@ -22,6 +22,7 @@ import { defaultAggregateTypeOf } from './decode.ts'
 import { createDelivery } from './deliver.ts'
 import { describe } from './describe.ts'
 import { type ConsumerOptions, groupIdOf, resolveTuning, topicsOf } from './options.ts'
+import { OrderAudit } from './order-audit.ts'
 import { carryOutRequests } from './redrive.ts'
 import type { ConsumerStatus } from './status.ts'
 
@@ -70,6 +71,7 @@ export function startConsumer(options: ConsumerOptions): Consumer {
         clock,
         logger,
         board,
+        audit: new OrderAudit(groupId, logger),
         draining,
       }
       const deliver = createDelivery(context)
@@ -130,7 +132,8 @@ export function startConsumer(options: ConsumerOptions): Consumer {
  * it has forgotten.
  */
 async function startOffset(context: ConsumerContext, where: TopicPartition): Promise<StartOffset> {
-  const { db, group, board, clock, draining, logger } = context
+  const { db, group, board, audit, clock, draining, logger } = context
+  audit.restart(where)
   for (let tries = 1; !draining.aborted; tries++) {
     try {
       const stored = await untraced(() => selectOffset(db, group, where))

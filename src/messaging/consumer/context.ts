@@ -9,6 +9,7 @@ import type { Board } from './board.ts'
 import type { DecodeOptions, EventDelivery } from './decode.ts'
 import type { HandlerSet } from './handlers.ts'
 import type { ConsumerTuning } from './options.ts'
+import type { OrderAudit } from './order-audit.ts'
 import type { AttemptBounds } from './transaction.ts'
 
 export interface ConsumerContext {
@@ -22,6 +23,7 @@ export interface ConsumerContext {
   readonly clock: Clock
   readonly logger: Logger
   readonly board: Board
+  readonly audit: OrderAudit
   /** Aborts when nothing new is to be begun. */
   readonly draining: AbortSignal
 }

@@ -14,7 +14,7 @@ import { applyApart, note, type Progress } from './apply-apart.ts'
 import { applyTogether } from './apply-together.ts'
 import { placeOf } from './board.ts'
 import type { ConsumerContext } from './context.ts'
-import { type Decoded, decode } from './decode.ts'
+import { type Decoded, decode, type EventDelivery } from './decode.ts'
 import { type AttemptFailure, classify } from './failure.ts'
 
 // A partition rests in slices, so that an operator's `retry_now`, a resume elsewhere or a stop is seen soon.
@@ -82,12 +82,29 @@ async function applySlice(
     const together = await applyTogether(context, where, known, nextOffset)
     if (together.kind === 'apart') return await applyApart(context, where, decoded, bounds)
     if (together.kind === 'interrupted') return { nextOffset: bounds.from, stopped: together }
+    auditOrder(context, events, together)
   } else {
     const failure = await passOver(context, where, nextOffset)
     if (failure) return { nextOffset: bounds.from, stopped: { kind: 'interrupted', failure } }
+    auditOrder(context, events, { fresh: [], waiting: [] })
   }
   await noteUnknown(context, decoded)
   return { nextOffset, stopped: null }
+}
+
+/** Shows the audit what came for the first time, in the partition's order. */
+function auditOrder(
+  { audit, handlers }: ConsumerContext,
+  events: readonly EventDelivery[],
+  { fresh, waiting }: { readonly fresh: readonly EventDelivery[]; readonly waiting: readonly EventDelivery[] },
+): void {
+  const isFresh = new Set(fresh)
+  const isWaiting = new Set(waiting)
+  for (const event of events) {
+    if (!handlers.types.has(event.envelope.type)) audit.see(event, { remembered: false })
+    else if (isFresh.has(event)) audit.see(event, { remembered: true })
+    else if (isWaiting.has(event)) audit.forget(event)
+  }
 }
 
 /** Stores an offset behind records without effect, so that a restored database does not ask for them again. */

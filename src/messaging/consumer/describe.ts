@@ -11,7 +11,7 @@ const PASSING_TRIES = 1
 /** Readiness, from what the subscription and the deliveries say. */
 export function describe(subscription: SubscriptionStatus, board: Board): ConsumerStatus {
   const { phase, reason } = subscription
-  const { holding, parkedCount } = board
+  const { holding, parkedCount, requestsFailure } = board
   const outages = board.outages.filter(({ tries }) => tries > PASSING_TRIES)
   return {
     ready: phase === 'running' && holding.length === 0 && outages.length === 0,
@@ -43,6 +43,7 @@ export function describe(subscription: SubscriptionStatus, board: Board): Consum
             `${event.aggregateType} ${event.aggregateId} has failed ${event.attempts} times (${event.reason}) and holds its partition`,
         ),
       ),
+      ...(requestsFailure === null ? [] : [`Requests for parked keys cannot be looked for (${requestsFailure})`]),
       ...(parkedCount > 0
         ? [`${parkedCount} ${parkedCount === 1 ? 'key is' : 'keys are'} parked and wait for an operator`]
         : []),

@@ -6,7 +6,7 @@
  * is nothing left to do.
  */
 import { appendDeadLetter } from '../dead-letters/dead-letter-topic.ts'
-import { countAttempt, lockHeldKeys, parkKey, releaseKeys } from '../dead-letters/held-keys.ts'
+import { lockHeldKeys, parkKey, recordAttempts, releaseKeys } from '../dead-letters/held-keys.ts'
 import { insertDeadLetters } from '../dead-letters/queries.ts'
 import { selectProcessed, storeOffset } from '../inbox/queries.ts'
 import { backoffMs } from '../lifecycle/backoff.ts'
@@ -43,10 +43,11 @@ export async function giveUp(
     // Parked by an instance that had the partition: the next delivery lets the event wait behind its own dead letter.
     if (before?.state === 'parked') return { kind: 'retry', attempts: before.attempts, restMs: 0 }
 
-    const attempts = (before?.attempts ?? 0) + 1
-    const retryInMs = backoffMs({ firstMs: tuning.retryFirstMs, maxMs: tuning.retryMaxMs }, attempts, clock.random())
     const { id: eventId, type: eventType } = delivery.envelope
-    await countAttempt(trx, key, { eventId, eventType, reason: failure.reason, retryInMs })
+    // Attempts at another event of the key, left by a topic that was made anew, are not this one's.
+    const attempts = (before?.eventId === eventId ? before.attempts : 0) + 1
+    const retryInMs = backoffMs({ firstMs: tuning.retryFirstMs, maxMs: tuning.retryMaxMs }, attempts, clock.random())
+    await recordAttempts(trx, key, { attempts, eventId, eventType, reason: failure.reason, retryInMs })
     const hopeless = failure.error instanceof UndecodablePayloadError
     if (attempts < tuning.maxAttempts && !hopeless) return { kind: 'retry', attempts, restMs: retryInMs }
 

@@ -9,12 +9,11 @@
  * it, and a crash leaves the request for the next.
  */
 import {
-  countAttempt,
-  countParked,
   type HeldKeyRef,
   lockRequested,
+  recordAttempts,
   releaseKeys,
-  selectRequested,
+  selectParked,
   setRequest,
 } from '../dead-letters/held-keys.ts'
 import { markDead, type StoredRecord, selectNext, settle } from '../dead-letters/queries.ts'
@@ -33,17 +32,19 @@ const LOOK_MS = 1_000
 /** Keys taken up in one look. */
 const KEYS_PER_LOOK = 20
 /** Parked keys are counted so far for readiness; more is said as "at least". */
-export const PARKED_COUNTED = 1_000
+const PARKED_COUNTED = 1_000
 
 /** Carries out requests until the consumer drains. Never rejects. */
 export async function carryOutRequests(context: ConsumerContext): Promise<void> {
-  const { clock, draining, logger, group } = context
+  const { board, clock, draining, logger, group } = context
   while (!draining.aborted) {
     try {
       await carryOutPass(context)
+      board.requestsFailure = null
     } catch (error) {
-      // The next look is the remedy; an outage is told by the deliveries, louder.
-      logger.debug({ consumer: group, reason: errorType(error) }, 'Could not look for requests')
+      const reason = errorType(error)
+      if (board.requestsFailure !== reason) logger.warn({ consumer: group, reason }, 'Cannot look for requests')
+      board.requestsFailure = reason
     }
     await clock.pause(LOOK_MS, draining)
   }
@@ -52,11 +53,13 @@ export async function carryOutRequests(context: ConsumerContext): Promise<void> 
 /** Carries out what is asked for at this moment, and counts what is parked. */
 export async function carryOutPass(context: ConsumerContext): Promise<void> {
   const { db, group, board, draining } = context
-  const requested = await untraced(() => selectRequested(db, group, KEYS_PER_LOOK))
+  const { requested, parkedCount } = await untraced(() =>
+    selectParked(db, group, { limit: KEYS_PER_LOOK, countLimit: PARKED_COUNTED }),
+  )
+  board.parkedCount = parkedCount
   for (const key of requested) {
     while (!draining.aborted && (await redriveNext(context, key)) === 'more');
   }
-  board.parkedCount = await untraced(() => countParked(db, group, PARKED_COUNTED))
 }
 
 /** Whether the key may have another dead letter to be taken up at once. */
@@ -143,8 +146,10 @@ async function noteFailure(
   const { db, bounds, logger } = context
   const { reason } = failure
   await attempt(db, bounds, async ({ trx }) => {
-    if ((await lockRequested(trx, key)) === null) return
-    await countAttempt(trx, key, { eventId: letter.eventId, eventType: letter.eventType, reason, retryInMs: 0 })
+    const locked = await lockRequested(trx, key)
+    if (locked === null) return
+    const { eventId, eventType } = letter
+    await recordAttempts(trx, key, { attempts: locked.attempts + 1, eventId, eventType, reason, retryInMs: 0 })
     await markDead(trx, letter.seq, reason)
   })
   logger.error({ ...key, event_id: letter.eventId, reason, at: failure.at }, 'A redrive failed; its key stays parked')

@@ -114,22 +114,28 @@ async function withinTime(
   bounds: AttemptBounds,
   sever: (error: Error) => void,
 ): Promise<void> {
+  const { clock, handlerTimeoutMs, cancelled } = bounds
   const over = new AbortController()
+  const end = () => over.abort()
+  cancelled.addEventListener('abort', end, { once: true })
+  if (cancelled.aborted) end()
+  let returned = false
   const running = work()
   // After the time is up nobody listens any more.
   running.catch(() => {})
-  const limit = bounds.clock.pause(bounds.handlerTimeoutMs, AbortSignal.any([over.signal, bounds.cancelled]))
   try {
     await Promise.race([
       running,
-      limit.then(() => {
-        if (over.signal.aborted) return
-        const error = bounds.cancelled.aborted ? new StoppedError() : new HandlerTimeoutError(bounds.handlerTimeoutMs)
+      clock.pause(handlerTimeoutMs, over.signal).then(() => {
+        if (returned) return
+        const error = cancelled.aborted ? new StoppedError() : new HandlerTimeoutError(handlerTimeoutMs)
         sever(error)
         throw error
       }),
     ])
   } finally {
+    returned = true
+    cancelled.removeEventListener('abort', end)
     over.abort()
   }
 }

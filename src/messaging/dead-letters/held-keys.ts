@@ -27,6 +27,8 @@ export interface HeldKeyState extends HeldKeyRef {
   readonly dueInMs: number
   /** Why: an error's code or class. */
   readonly reason: string
+  /** The event that the attempts were made at; `null` where the holder does not tell. */
+  readonly eventId: string | null
   readonly request: HeldKeyRequest | null
 }
 
@@ -43,6 +45,7 @@ interface HeldKeyRow {
   attempts: number
   due_in_ms: number
   reason: string
+  event_id: string | null
   request: HeldKeyRequest | null
   pid: number
   xid: string
@@ -64,7 +67,7 @@ export async function lockHeldKeys(
 ): Promise<{ readonly backend: BackendRef; readonly held: readonly HeldKeyState[] }> {
   const { rows } = await trx.raw<{ rows: HeldKeyRow[] }>(
     `with held as (
-       select aggregate_type, aggregate_id, state, attempts, next_attempt_at, reason, request
+       select aggregate_type, aggregate_id, state, attempts, next_attempt_at, reason, event_id, request
          from held_keys
         where holder = :holder
           and topic = :topic
@@ -73,7 +76,7 @@ export async function lockHeldKeys(
           for update)
      select pg_backend_pid() as pid,
             pg_current_xact_id()::text as xid,
-            aggregate_type, aggregate_id, state, attempts, reason, request,
+            aggregate_type, aggregate_id, state, attempts, reason, event_id, request,
             greatest(0, ceil(extract(epoch from next_attempt_at - clock_timestamp()) * 1000))::int as due_in_ms
        from (values (1)) as always (one)
        left join held on true`,
@@ -86,36 +89,36 @@ export async function lockHeldKeys(
 }
 
 /**
- * Counts one failed attempt on a key's first event, and lets the key rest for `retryInMs`.
+ * Records that `attempts` have failed on a key's first event, and lets the key rest for `retryInMs`.
  *
- * Answers a request that was there, since this attempt was what it asked for.
- * Resolves to the attempts so far. A parked key stays parked.
+ * The caller has locked the row if there is one, and counts. Answers a request
+ * that was there, since this attempt was what it asked for. A parked key stays
+ * parked.
  */
-export async function countAttempt(
+export async function recordAttempts(
   trx: Knex.Transaction,
   key: HeldKeyRef,
   failure: {
+    readonly attempts: number
     readonly eventId: string
     readonly eventType: string
     readonly reason: string
     readonly retryInMs: number
   },
-): Promise<number> {
-  const { rows } = await trx.raw<{ rows: { attempts: number }[] }>(
+): Promise<void> {
+  await trx.raw(
     `insert into held_keys (holder, topic, aggregate_type, aggregate_id, state, attempts, next_attempt_at, reason, event_id, event_type)
-     values (:holder, :topic, :aggregateType, :aggregateId, 'backoff', 1,
+     values (:holder, :topic, :aggregateType, :aggregateId, 'backoff', :attempts,
              clock_timestamp() + :retryInMs * interval '1 millisecond', :reason, :eventId, :eventType)
          on conflict (holder, topic, aggregate_type, aggregate_id)
-         do update set attempts = held_keys.attempts + 1,
+         do update set attempts = excluded.attempts,
                        next_attempt_at = excluded.next_attempt_at,
                        reason = excluded.reason,
                        event_id = excluded.event_id,
                        event_type = excluded.event_type,
-                       request = null
-     returning attempts`,
+                       request = null`,
     { ...keyOf(key), ...failure },
   )
-  return rows[0]?.attempts ?? 1
 }
 
 /** Turns a key in back-off into a parked one: it waits for an operator. */
@@ -181,38 +184,43 @@ export async function selectRest(db: Knex, key: HeldKeyRef): Promise<number> {
   return rows[0]?.due_in_ms ?? 0
 }
 
-/** The parked keys of `holder` for which an operator has asked something, oldest first. */
-export async function selectRequested(db: Knex, holder: string, limit: number): Promise<readonly HeldKeyRef[]> {
-  const { rows } = await db.raw<{ rows: { topic: string; aggregate_type: string; aggregate_id: string }[] }>(
-    `select topic, aggregate_type, aggregate_id
-       from held_keys
-      where holder = :holder
-        and state = 'parked'
-        and request is not null
-      order by held_at
-      limit :limit`,
-    { holder, limit },
+/**
+ * The parked keys of `holder` for which an operator has asked something, oldest
+ * first, and how many keys are parked in all, counted up to `countLimit`. One
+ * statement, as it is asked every second. Served by the primary key; the table
+ * holds what waits, and is small.
+ */
+export async function selectParked(
+  db: Knex,
+  holder: string,
+  { limit, countLimit }: { readonly limit: number; readonly countLimit: number },
+): Promise<{ readonly requested: readonly HeldKeyRef[]; readonly parkedCount: number }> {
+  const { rows } = await db.raw<{
+    rows: { parked: number; topic: string | null; aggregate_type: string; aggregate_id: string }[]
+  }>(
+    `select counted.parked, requested.topic, requested.aggregate_type, requested.aggregate_id
+       from (select count(*)::int as parked
+               from (select 1
+                       from held_keys
+                      where holder = :holder
+                        and state = 'parked'
+                      limit :countLimit) as parked_keys) as counted
+       left join lateral (
+            select topic, aggregate_type, aggregate_id
+              from held_keys
+             where holder = :holder
+               and state = 'parked'
+               and request is not null
+             order by held_at
+             limit :limit) as requested on true`,
+    { holder, limit, countLimit },
   )
-  return rows.map((row) => ({
-    holder,
-    topic: row.topic,
-    aggregateType: row.aggregate_type,
-    aggregateId: row.aggregate_id,
-  }))
-}
-
-/** How many keys of `holder` are parked, counted up to `limit`. */
-export async function countParked(db: Knex, holder: string, limit: number): Promise<number> {
-  const { rows } = await db.raw<{ rows: { parked: number }[] }>(
-    `select count(*)::int as parked
-       from (select 1
-               from held_keys
-              where holder = :holder
-                and state = 'parked'
-              limit :limit) as some`,
-    { holder, limit },
-  )
-  return rows[0]?.parked ?? 0
+  return {
+    parkedCount: rows[0]?.parked ?? 0,
+    requested: rows.flatMap(({ topic, aggregate_type, aggregate_id }) =>
+      topic === null ? [] : [{ holder, topic, aggregateType: aggregate_type, aggregateId: aggregate_id }],
+    ),
+  }
 }
 
 /**
@@ -223,9 +231,10 @@ export async function countParked(db: Knex, holder: string, limit: number): Prom
 export async function lockRequested(
   trx: Knex.Transaction,
   key: HeldKeyRef,
-): Promise<{ readonly backend: BackendRef; readonly request: HeldKeyRequest } | null> {
-  const { rows } = await trx.raw<{ rows: { request: HeldKeyRequest; pid: number; xid: string }[] }>(
+): Promise<{ readonly backend: BackendRef; readonly request: HeldKeyRequest; readonly attempts: number } | null> {
+  const { rows } = await trx.raw<{ rows: { request: HeldKeyRequest; attempts: number; pid: number; xid: string }[] }>(
     `select request,
+            attempts,
             pg_backend_pid() as pid,
             pg_current_xact_id()::text as xid
        from held_keys
@@ -239,7 +248,7 @@ export async function lockRequested(
     keyOf(key),
   )
   const [row] = rows
-  return row ? { request: row.request, backend: { pid: row.pid, xid: row.xid } } : null
+  return row ? { request: row.request, attempts: row.attempts, backend: { pid: row.pid, xid: row.xid } } : null
 }
 
 /** The key alone: callers hand over objects that know more, and a binding too many is an error in knex. */
@@ -257,6 +266,7 @@ function toState({ holder, topic }: Pick<HeldKeyRef, 'holder' | 'topic'>, row: H
     attempts: row.attempts,
     dueInMs: row.due_in_ms,
     reason: row.reason,
+    eventId: row.event_id,
     request: row.request,
   }
 }
