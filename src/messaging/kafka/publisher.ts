@@ -5,6 +5,7 @@
 import { PublishError } from '../errors.ts'
 import { systemClock } from '../lifecycle/clock.ts'
 import type { Publisher, PublishReceipt, RecordBatch } from '../transport.ts'
+import { checkRecords } from './checked-records.ts'
 import { DriverFailure, understand } from './failures.ts'
 import { PartitionWriter } from './partition-writer.ts'
 import {
@@ -12,7 +13,6 @@ import {
   type ResolvedPublisherOptions,
   resolvePublisherOptions,
 } from './publisher-options.ts'
-import { encodeRecords } from './record-bytes.ts'
 import { Topics } from './topics.ts'
 
 /** Less than half of a broker's `connections.max.idle.ms`, or the first event after a quiet time meets a closed socket. */
@@ -38,7 +38,7 @@ export function createKafkaPublisher(options: KafkaPublisherOptions): Publisher 
     if (closing.signal.aborted) throw new Error('The publisher is closed')
     if (inFlight.has(place)) throw new Error(`Two batches at once for ${place}: they could overtake each other`)
     if (batch.records.length === 0) return NOWHERE
-    const messages = encode(batch, resolved)
+    const messages = check(batch, resolved)
 
     let writer = writers.get(place)
     if (writer === undefined) {
@@ -73,9 +73,9 @@ export function createKafkaPublisher(options: KafkaPublisherOptions): Publisher 
   }
 }
 
-function encode(batch: RecordBatch, { maxRequestBytes }: ResolvedPublisherOptions) {
+function check(batch: RecordBatch, { maxRequestBytes }: ResolvedPublisherOptions) {
   try {
-    const { messages, bytes } = encodeRecords(batch.records, batch.partition, Date.now())
+    const { messages, bytes } = checkRecords(batch.records, batch.partition, Date.now())
     if (bytes <= maxRequestBytes) return messages
     throw new DriverFailure('record', 'MESSAGE_TOO_LARGE', `A batch of ${bytes} bytes is above ${maxRequestBytes}`)
   } catch (error) {
