@@ -122,10 +122,13 @@ test('lets others pass while a table that it needs is locked, tells of it, and s
     },
   }
   const blocking = Promise.withResolvers<void>()
+  const locked = Promise.withResolvers<void>()
   const holder = database.db.transaction(async (trx) => {
     await trx('outbox').select('id')
+    locked.resolve()
     await blocking.promise
   })
+  await locked.promise
 
   const migrating = migrate(database.createPool(), folder.url, 'test', { logger, lockTimeoutMs: 50 })
   await waited.promise
@@ -142,10 +145,13 @@ test('gives up in the end when a lock is never free (PC-81)', async () => {
   await using database = await createTestDatabase()
   await using folder = await folderOf({ '0001_widen.up.sql': 'alter table outbox add column extra text' })
   const blocking = Promise.withResolvers<void>()
+  const locked = Promise.withResolvers<void>()
   const holder = database.db.transaction(async (trx) => {
     await trx('outbox').select('id')
+    locked.resolve()
     await blocking.promise
   })
+  await locked.promise
 
   const migrating = migrate(database.createPool(), folder.url, 'test', { lockTimeoutMs: 20, giveUpAfterMs: 300 })
 
