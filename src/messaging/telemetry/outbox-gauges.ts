@@ -34,6 +34,7 @@ const GRACE_MS = 2_000
 export function startOutboxGauges({ db, intervalMs = 15_000, logger }: OutboxGaugesOptions): Running {
   return run(
     async ({ draining }) => {
+      startAtZero()
       while (!draining.aborted) {
         await recordOutboxState(db).catch((error: unknown) => {
           logger.warn({ error }, 'The state of the outbox could not be read; its gauges show what was last known')
@@ -43,6 +44,13 @@ export function startOutboxGauges({ db, intervalMs = 15_000, logger }: OutboxGau
     },
     { graceMs: GRACE_MS },
   )
+}
+
+/** A counter that appears with its first fault is no increase to Prometheus: that fault would go unseen. */
+function startAtZero(): void {
+  const { fencedWrites, threadRestarts, threadTerminations } = getInstruments()
+  for (const counter of [fencedWrites, threadRestarts, threadTerminations])
+    counter.add(0, { [ATTR_OUTBOX]: outboxName() })
 }
 
 /** One reading. Rejects with the database's error, and then records nothing. */

@@ -1,0 +1,45 @@
+/** What tests of telemetry ask of a running service. */
+import { randomUUID } from 'node:crypto'
+import { type Service, startService } from '../system/service.ts'
+import { until } from './wait.ts'
+
+/** What a mutation answers beside its data. */
+export interface OutboxExtension {
+  readonly traceId: string
+  readonly eventIds: readonly string[]
+}
+
+/** Starts a service with all roles; resolves once each is ready. */
+export async function startReadyService(dir: string, env: Readonly<Record<string, string>>): Promise<Service> {
+  const service = await startService({
+    name: `service-${randomUUID().slice(0, 8)}`,
+    roles: ['api', 'relay', 'consumer'],
+    env,
+    dir,
+  })
+  await service.until(true)
+  return service
+}
+
+/** Places an order of one item; again if a busy machine made the service refuse. */
+export async function placeOrder(service: Service): Promise<OutboxExtension> {
+  const query = 'mutation PlaceOrder($input: PlaceOrderInput!) { placeOrder(input: $input) { order { id } } }'
+  const input = { customerId: 'customer-1', items: [{ sku: 'sku-1', quantity: 1, unitPriceCents: 100 }] }
+  return await until('An order', async () => {
+    const response = await fetch(`${service.url}/graphql`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ query, variables: { input } }),
+    })
+    const { data, extensions } = (await response.json()) as {
+      data?: { placeOrder: unknown }
+      extensions: { outbox: OutboxExtension }
+    }
+    return data?.placeOrder ? extensions.outbox : null
+  })
+}
+
+/** The whole of `/metrics`. */
+export async function readMetrics({ adminUrl }: Service): Promise<string> {
+  return await (await fetch(`${adminUrl}/metrics`)).text()
+}

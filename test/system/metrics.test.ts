@@ -1,0 +1,124 @@
+/** The metrics of the whole service with four relay threads, as Prometheus would see them. */
+
+import { setTimeout as sleep } from 'node:timers/promises'
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import knex from 'knex'
+import { foreignMetrics } from '../../observability/foreign-metrics.ts'
+import { knownMetrics, queryableLabels } from '../../observability/metric-names.ts'
+import { appendToOutbox, inTransaction } from '../../src/messaging/index.ts'
+import { prometheusName } from '../../src/service/telemetry-prometheus.ts'
+import type { Service } from '../support/system/service.ts'
+import { placeOrder, readMetrics, startReadyService } from '../support/telemetry/service-calls.ts'
+import { startTestStack, type TestStack } from '../support/telemetry/stack.ts'
+import { until } from '../support/telemetry/wait.ts'
+
+const EVENT_COUNT = 1_000
+
+let stack: TestStack
+let service: Service
+let env: Record<string, string>
+beforeAll(async () => {
+  stack = await startTestStack()
+  env = await stack.freshEnv()
+  service = await startReadyService(stack.dir, { ...env, RELAY_THREADS: '4' })
+  await placeOrder(service)
+  await untilPublished(1)
+}, 120_000)
+afterAll(async () => {
+  await service[Symbol.asyncDispose]()
+  await stack[Symbol.asyncDispose]()
+})
+
+test('PC-75 the published counter of four threads only rises, and reaches every event', async () => {
+  const series = (await readMetrics(service)).split('\n').filter((line) => line !== '' && !line.startsWith('#')).length
+
+  const seen: number[] = []
+  const scrapes = (async () => {
+    for (let n = 0; n < 20; n++) {
+      seen.push(await published())
+      await sleep(100)
+    }
+  })()
+  await appendOrders(EVENT_COUNT)
+  await Promise.all([scrapes, untilPublished(1 + EVENT_COUNT)])
+  seen.push(await published())
+
+  expect(seen).toEqual(seen.toSorted((a, b) => a - b))
+  expect(seen.at(-1)).toBe(1 + EVENT_COUNT)
+  // A thousand keys later there are no more series than new bounded labels explain.
+  const later = (await readMetrics(service)).split('\n').filter((line) => line !== '' && !line.startsWith('#')).length
+  expect(later - series).toBeLessThan(100)
+}, 120_000)
+
+test('PC-75 what describes the process is there once, and what describes a thread once a thread', async () => {
+  const lines = (await readMetrics(service)).split('\n')
+  const of = (name: string) => lines.filter((line) => line.startsWith(`${name} `) || line.startsWith(`${name}{`))
+
+  expect(of('process_memory_usage_bytes')).toHaveLength(1)
+  expect(of('process_cpu_time_seconds_total')).toHaveLength(2)
+  const threads = ['main', 'relay-0', 'relay-1', 'relay-2', 'relay-3', 'consumer']
+  expect(of('service_thread_up').sort()).toEqual(
+    threads.map((thread) => `service_thread_up{thread="${thread}"} 1`).sort(),
+  )
+  expect(of('nodejs_eventloop_delay_p99_seconds')).toHaveLength(threads.length)
+})
+
+test('every series has a name, a type and labels that the catalogue knows, and none has a key or an id', async () => {
+  const metrics = await readMetrics(service)
+  const known = new Map(knownMetrics.map((metric) => [metric.prometheus, metric.kind]))
+  const labels = queryableLabels()
+  const instrumented = /^(nodejs|v8js|otel|http|db)_/
+
+  const types = [...metrics.matchAll(/^# TYPE (\S+) (\w+)$/gm)].map(([, name = '', kind = '']) => ({ name, kind }))
+  const unknown = types.filter(({ name, kind }) => known.get(name) !== kind && !instrumented.test(name))
+  const ours = metrics.split('\n').filter((line) => /^(outbox|messaging|service|process)_/.test(line))
+  const oddLabels = ours
+    .flatMap((line) => [...line.matchAll(/(\w+)="/g)].map(([, label = '']) => label))
+    .filter((label) => !labels.has(label))
+
+  expect(unknown).toEqual([])
+  expect(oddLabels).toEqual([])
+  expect(metrics).not.toMatch(/[\da-f]{8}-[\da-f]{4}-7/)
+})
+
+test('the instrumentations show what dashboards and alerts ask of them', async () => {
+  const metrics = await readMetrics(service)
+
+  const missing = foreignMetrics
+    .filter(({ name }) => !name.startsWith('otel.'))
+    .map((metric) => prometheusName(metric))
+    .filter((name) => !metrics.includes(`# TYPE ${name} `))
+  expect(missing).toEqual([])
+})
+
+test('the metrics of a service that has done some work', async () => {
+  await untilPublished(1)
+  const types = [...(await readMetrics(service)).matchAll(/^# TYPE (\S+ \w+)$/gm)].map(([, type]) => type)
+
+  // Without those that come with a fault, such as a broker that is still starting.
+  const faults = /^outbox_(consumer_crashes|relay_retries|topic_paused|traces_detached|dead_lettered)/
+  const ours = types.filter((type = '') => /^(outbox|messaging|service|process)_/.test(type) && !faults.test(type))
+  expect(ours).toMatchSnapshot()
+})
+
+async function published(): Promise<number> {
+  const lines = (await readMetrics(service)).split('\n')
+  const line = lines.find((each) => each.startsWith('outbox_relay_published_messages_total{'))
+  return Number(line?.split(' ').at(-1) ?? 0)
+}
+
+async function untilPublished(count: number): Promise<void> {
+  await until(`${count} published events`, async () => ((await published()) >= count ? true : null))
+}
+
+/** Appends beside the API, each event with a key of its own; the relay's poll finds them. */
+async function appendOrders(count: number): Promise<void> {
+  const db = knex({ client: 'pg', connection: String(env.DATABASE_URL) })
+  const events = Array.from({ length: count }, (_, n) => ({
+    type: 'OrderNoted',
+    aggregate: { type: 'order', id: `order-${n}` },
+    payload: { n },
+  }))
+  await inTransaction(db, (trx) => appendToOutbox(trx, events))
+  await db.destroy()
+}
