@@ -81,8 +81,13 @@ export interface Settlement {
 
 /** Events for one relay worker. */
 export interface RelaySource {
-  /** The oldest pending events of each lane, in append order within a lane, none that is held. */
-  read(request: ReadRequest): Promise<readonly OutboxEvent[]>
+  /**
+   * The oldest pending events of each lane that `ownership` still holds, in
+   * append order within a lane, none that is held. A worker that has lost a lane
+   * would find events behind one that its successor holds, and publish them
+   * before it.
+   */
+  read(ownership: Ownership, request: ReadRequest): Promise<readonly OutboxEvent[]>
   /** Settles published events, held ones too. */
   settle(ownership: Ownership, events: readonly OutboxEvent[]): Promise<Settlement>
 

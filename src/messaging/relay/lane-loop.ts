@@ -194,12 +194,12 @@ export class LaneLoop {
     }
   }
 
-  async #read(request: Parameters<RelaySource['read']>[0]): Promise<readonly OutboxEvent[]> {
+  async #read(request: Parameters<RelaySource['read']>[1]): Promise<readonly OutboxEvent[]> {
     const { source } = this.#options
     const started = performance.now()
     let result = 'error'
     try {
-      const events = await source.read(request)
+      const events = await source.read(this.#hand.ownership(request.lanes.map(({ lane }) => lane)), request)
       result = events.length > 0 ? 'rows' : 'empty'
       return events
     } finally {

@@ -28,14 +28,26 @@ interface OutboxRow {
  * publish a lane. And none is missed: a transaction that commits late leaves a
  * gap behind any "greater than the last one" cursor, so this looks for what is
  * pending and trusts no cursor. Served by outbox_pending, one probe a lane.
+ * The lease is looked at in the same snapshot as the events: a key that a later
+ * owner holds there would hide its first event, and not yet the ones behind it.
  * `before` is the size of what comes earlier in the lane, so that a lane's
  * first event is read however large it is.
  */
-export async function selectPending(db: Knex, request: ReadRequest): Promise<readonly OutboxEvent[]> {
+export async function selectPending(
+  db: Knex,
+  ownership: Ownership,
+  request: ReadRequest,
+): Promise<readonly OutboxEvent[]> {
   const { rows } = await db.raw<{ rows: OutboxRow[] }>(
     `select e.id, e.seq, e.lane, e.key_hash, e.aggregate_type, e.aggregate_id, e.aggregate_version, e.event_type,
             e.payload, e.headers, e.traceparent, e.tracestate, e.occurred_at, e.created_at, e.topic
        from unnest(cast(:lanes as smallint[]), cast(:limits as integer[])) as l (lane, amount)
+       join unnest(cast(:leasedLanes as smallint[]), cast(:tokens as bigint[])) as claimed (lane, token)
+         on claimed.lane = l.lane
+       join lane_leases
+         on lane_leases.lane = claimed.lane
+        and lane_leases.token = claimed.token
+        and lane_leases.owner = :owner
       cross join lateral (
             select c.*,
                    sum(coalesce(octet_length(c.payload), 0)) over (order by c.seq rows between unbounded preceding and 1 preceding) as before
@@ -62,6 +74,9 @@ export async function selectPending(db: Knex, request: ReadRequest): Promise<rea
     {
       lanes: request.lanes.map(({ lane }) => lane),
       limits: request.lanes.map(({ limit }) => limit),
+      owner: ownership.owner,
+      leasedLanes: ownership.leases.map(({ lane }) => lane),
+      tokens: ownership.leases.map(({ token }) => String(token)),
       inHand: request.inHand.map(String),
       maxBytesPerLane: request.maxBytesPerLane,
       ...toColumns(request.exclusions),

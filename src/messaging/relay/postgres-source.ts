@@ -28,7 +28,7 @@ export function createPostgresSource({ db, topicFor }: { db: Knex; topicFor: Top
   const ruleTopic = (key: KeyRef) => topicFor(key.aggregateType)
 
   return {
-    read: async (request) => await selectPending(db, request),
+    read: async (ownership, request) => await selectPending(db, ownership, request),
     settle: async (ownership, events) => await markPublished(db, ownership, events),
     hold: async (ownership, key, request) =>
       await fenced(ownership, async (trx) => {

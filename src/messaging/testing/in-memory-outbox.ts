@@ -140,10 +140,12 @@ export class InMemoryOutbox implements RelaySource, LaneDirectory, TopicRegistry
     return this.#lanes.states
   }
 
-  read(request: ReadRequest): Promise<readonly OutboxEvent[]> {
+  read(ownership: Ownership, request: ReadRequest): Promise<readonly OutboxEvent[]> {
     return this.#options.around('read', () => {
+      const owned = this.#lanes.heldOf(ownership)
       const inHand = new Set(request.inHand)
       return request.lanes.flatMap(({ lane, limit }) => {
+        if (!owned.has(lane)) return []
         const wanted = this.#pendingOf(lane).filter(
           ({ event }) => !inHand.has(event.seq) && !isExcluded(event, request.exclusions),
         )

@@ -73,7 +73,10 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
     await append(under, [order('a'), order('a'), order('a'), order('other')])
     const lane = (await keyNamed(under, 'a')).lane
 
-    const events = await under.source.read({ ...everything(), lanes: ALL.map((each) => ({ lane: each, limit: 2 })) })
+    const events = await under.source.read(await current(under), {
+      ...everything(),
+      lanes: ALL.map((each) => ({ lane: each, limit: 2 })),
+    })
     expect(events.filter((event) => event.lane === lane)).toHaveLength(2)
     expect(events.some(({ aggregate }) => aggregate.id === 'other')).toBe(true)
   })
@@ -85,8 +88,8 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
       [1, 2, 3, 4].map(() => ({ ...order('a'), payload })),
     )
 
-    expect(await under.source.read({ ...everything(), maxBytesPerLane: 1_500 })).toHaveLength(2)
-    expect(await under.source.read({ ...everything(), maxBytesPerLane: 10 })).toHaveLength(1)
+    expect(await under.source.read(await current(under), { ...everything(), maxBytesPerLane: 1_500 })).toHaveLength(2)
+    expect(await under.source.read(await current(under), { ...everything(), maxBytesPerLane: 10 })).toHaveLength(1)
   })
 
   contract('leaves out what is in hand', async (under) => {
@@ -94,7 +97,7 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
     const [first, second, third] = await readAll(under)
     const inHand = [first, second].flatMap((event) => event?.seq ?? [])
 
-    const rest = await under.source.read({ ...everything(), inHand })
+    const rest = await under.source.read(await current(under), { ...everything(), inHand })
     expect(rest.map(({ seq }) => seq)).toEqual([third?.seq])
   })
 
@@ -171,12 +174,28 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
   contract('tells the horizon at a takeover: everything appended before lies up to it', async (under) => {
     await append(under, [order('a'), order('b')])
     const last = sorted((await readAll(under)).map(({ seq }) => seq)).at(-1) ?? 0n
-    const owner = randomUUID()
-    await under.directory.renew([owner], 5_000)
+    await under.expire((await current(under)).owner)
 
-    const [grant] = await under.directory.claim(owner, [0])
-    expect(grant?.horizon).toBeGreaterThanOrEqual(last)
+    const { leases } = await own(under)
+    expect(leases).toHaveLength(64)
+    for (const { horizon } of leases) expect(horizon).toBeGreaterThanOrEqual(last)
   })
+
+  contract(
+    'reads nothing of a lane whose lease is gone: its next owner may hold what comes first there',
+    async (under) => {
+      await append(under, [order('a'), order('b')])
+      const stale = await own(under)
+      const key = await keyNamed(under, 'a')
+      await under.expire(stale.owner)
+      const successor = await own(under)
+      await under.source.hold(only(successor, key.lane), key, hold())
+      await append(under, [order('a')])
+
+      expect(await under.source.read(stale, everything())).toEqual([])
+      expect(await under.source.read(successor, everything())).toHaveLength(2)
+    },
+  )
 
   contract('changes nothing under a lease that is gone, whatever is asked', async (under) => {
     await append(under, [order('a')])
@@ -342,12 +361,12 @@ function everything() {
   }
 }
 
-function readAll(under: SourceUnderTest): Promise<readonly OutboxEvent[]> {
-  return under.source.read(everything())
+async function readAll(under: SourceUnderTest): Promise<readonly OutboxEvent[]> {
+  return under.source.read(await current(under), everything())
 }
 
 async function idsWithout(under: SourceUnderTest, exclusions: readonly Exclusion[]): Promise<string[]> {
-  const events = await under.source.read({ ...everything(), exclusions })
+  const events = await under.source.read(await current(under), { ...everything(), exclusions })
   return events.map(({ aggregate }) => aggregate.id).sort()
 }
 
@@ -356,11 +375,20 @@ function only({ owner, leases }: Ownership, lane: number): Ownership {
   return { owner, leases: leases.filter((lease) => lease.lane === lane) }
 }
 
+/** The last worker that claimed lanes of each source: reads need one. */
+const owners = new WeakMap<SourceUnderTest, Ownership>()
+
 /** A fresh worker that has claimed every lane it could get. */
-async function own(under: SourceUnderTest): Promise<Ownership> {
+async function own(under: SourceUnderTest): Promise<Ownership & { readonly leases: readonly LaneGrant[] }> {
   const owner = randomUUID()
   await under.directory.renew([owner], 60_000)
-  return { owner, leases: await under.directory.claim(owner, ALL) }
+  const ownership = { owner, leases: await under.directory.claim(owner, ALL) }
+  owners.set(under, ownership)
+  return ownership
+}
+
+async function current(under: SourceUnderTest): Promise<Ownership> {
+  return owners.get(under) ?? (await own(under))
 }
 
 async function keyNamed(under: SourceUnderTest, id: string): Promise<KeyRef> {
