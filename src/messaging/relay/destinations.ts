@@ -73,7 +73,8 @@ export class Destinations {
   place(event: OutboxEvent, now: number): TopicPartition | null {
     const name = event.topic ?? this.#options.topicFor(event.aggregate.type)
     const topic = this.#topicNamed(name)
-    topic.aggregateTypes.add(event.aggregate.type)
+    // An event with a topic of its own says nothing about where the rest of its type goes.
+    if (event.topic === null) topic.aggregateTypes.add(event.aggregate.type)
     if (topic.partitionCount === null) {
       this.#look(name, topic)
       return null
