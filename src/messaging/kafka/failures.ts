@@ -40,8 +40,9 @@ const protocolErrors: Readonly<Record<string, Pick<Failure, 'kind' | 'definite' 
   MESSAGE_TOO_LARGE: { kind: 'record', ...definitely },
   RECORD_LIST_TOO_LARGE: { kind: 'record', ...definitely },
   INVALID_RECORD: { kind: 'record', ...definitely },
-  INVALID_TIMESTAMP: { kind: 'record', ...definitely },
 
+  // All records have the time of this machine: it is no event's fault when the broker does not believe it.
+  INVALID_TIMESTAMP: { kind: 'destination', ...definitely },
   UNKNOWN_TOPIC_OR_PARTITION: { kind: 'destination', ...definitely },
   INVALID_TOPIC_EXCEPTION: { kind: 'destination', ...definitely },
   TOPIC_AUTHORIZATION_FAILED: { kind: 'destination', ...definitely },

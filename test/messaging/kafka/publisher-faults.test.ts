@@ -235,6 +235,25 @@ test('K7 notices a lost answer in time when the clock jumps back', async () => {
   expect(firsts(await valuesIn(witness, topic, 0))).toEqual(['warm-0', 'lost-0'])
 })
 
+test('PC-05 PC-23 blames the destination, and no event, when the broker does not believe our clock', async () => {
+  await using publisher = openPublisher(cluster)
+  const topic = await newTopic(publisher)
+  await publisher.publish(batchOf(topic, 0, 'warm', 1), { signal: never })
+
+  // Brokers of Kafka 4 take records from up to an hour ahead.
+  const jump = jumpClock(2 * HOUR_MS)
+  const early = publisher.publish(batchOf(topic, 0, 'early', 1), { signal: never })
+  await expect(early).rejects.toMatchObject({
+    kind: 'destination',
+    outcome: 'refused',
+    reason: 'INVALID_TIMESTAMP',
+  })
+  jump[Symbol.dispose]()
+  await publisher.publish(batchOf(topic, 0, 'early', 1), { signal: never })
+
+  expect(await valuesIn(witness, topic, 0)).toEqual(['warm-0', 'early-0'])
+})
+
 test('refuses as a destination a topic with more copies than there are brokers', async () => {
   await using publisher = openPublisher(cluster)
 
