@@ -2,11 +2,8 @@
  * The rest of the service's way to this thread's telemetry. Works, and does
  * nothing, where the preload did not start it: in tests, or when disabled.
  */
-import type { TelemetryConfig } from './telemetry-config.ts'
-
 /** One thread's telemetry. */
 export interface Telemetry {
-  readonly config: TelemetryConfig
   collectMetrics(): Promise<string>
   unpatchedModules(expected: readonly string[]): string[]
   onProblem(listener: (problem: string) => void): void
@@ -20,11 +17,6 @@ const registry = globalThis as { [KEY]?: Telemetry }
 /** Makes `telemetry` this thread's. Called once, by the preload. */
 export function publishTelemetry(telemetry: Telemetry): void {
   registry[KEY] = telemetry
-}
-
-/** This thread's telemetry settings; `null` where it was not started. */
-export function telemetryConfig(): TelemetryConfig | null {
-  return registry[KEY]?.config ?? null
 }
 
 /** All threads' metrics as Prometheus text, for `/metrics`. Main thread only; empty elsewhere. Never rejects for lack of an answer: a silent thread's last counts stand. */

@@ -3,7 +3,7 @@
  *
  * New traces by ratio, others as their parent; and the cases that a standard
  * sampler does not know: the second span of a statement, work that belongs to
- * nothing, a root that stands in for a child, and a batch already chosen.
+ * nothing, and a root that stands in for a child.
  */
 import { type Context, type Link, type SpanAttributes, type SpanKind, TraceFlags, trace } from '@opentelemetry/api'
 import {
@@ -50,8 +50,6 @@ class OutboxSampler implements Sampler {
     if (attributes['outbox.trace.detached'] === true && origin) {
       return { decision: decided((origin.context.traceFlags & TraceFlags.SAMPLED) !== 0) }
     }
-    // Its maker keeps one batch in a thousand, and each that repeats a failed one.
-    if (attributes['outbox.batch.sampled'] === true) return { decision: decided(true) }
     return this.#delegate.shouldSample(context, traceId, name, kind, attributes, links)
   }
 

@@ -86,7 +86,6 @@ export function startTelemetry(config: TelemetryConfig, identity: TelemetryIdent
 
   let stopping: Promise<void> | undefined
   publishTelemetry({
-    config,
     collectMetrics: async () => (main ? await main.collect() : ''),
     unpatchedModules: (expected) => unpatchedModules(instrumentations, expected),
     onProblem: (listener) => problems.listen(listener),

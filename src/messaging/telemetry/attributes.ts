@@ -15,10 +15,8 @@ export const ATTR_MESSAGE_ID = 'messaging.message.id'
 export const ATTR_BODY_SIZE = 'messaging.message.body.size'
 export const ATTR_KEY = 'messaging.kafka.message.key'
 export const ATTR_OFFSET = 'messaging.kafka.offset'
-export const ATTR_TOMBSTONE = 'messaging.kafka.message.tombstone'
 export const ATTR_CLIENT_ID = 'messaging.client.id'
 export const ATTR_GROUP = 'messaging.consumer.group.name'
-export const ATTR_BATCH_COUNT = 'messaging.batch.message_count'
 export const ATTR_ERROR_TYPE = 'error.type'
 
 export const ATTR_OUTBOX = 'outbox.name'
@@ -31,8 +29,6 @@ export const ATTR_ATTEMPT = 'outbox.attempt'
 export const ATTR_DETACHED = 'outbox.trace.detached'
 /** Why a trace was detached: old, replay, malformed. */
 export const ATTR_DETACHED_REASON = 'outbox.trace.detached.reason'
-/** On a batch span that its maker has already chosen to keep: a sampler that knows it records it. */
-export const ATTR_BATCH_SAMPLED = 'outbox.batch.sampled'
 /** What became of a delivery: processed, duplicate, retry, dead_lettered, waiting, skipped, unknown_type. */
 export const ATTR_RESULT = 'outbox.result'
 /** Seconds from the row's creation to the end of the delivery. */
