@@ -2,6 +2,7 @@
  * The rest of the service's way to this thread's telemetry. Works, and does
  * nothing, where the preload did not start it: in tests, or when disabled.
  */
+
 /** One thread's telemetry. */
 export interface Telemetry {
   collectMetrics(): Promise<string>
