@@ -106,7 +106,11 @@ export class HeldRuns {
       heldKeys.postpone(key, POSTPONE_MS)
       return false
     }
-    const failure = await queueOf(where).sendApart(events)
+    const failure = await queueOf(where).sendApart(events, () => hand.holds(key.lane))
+    if (failure === 'unwanted') {
+      heldKeys.forget(key)
+      return false
+    }
     const ownership = hand.ownership([key.lane])
     if (failure === null) {
       const { fencedLanes } = await source.settle(ownership, events)

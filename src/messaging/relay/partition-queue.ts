@@ -11,8 +11,8 @@ import type { Clock } from '../lifecycle/clock.ts'
 import { ATTR_DESTINATION, ATTR_OUTBOX, outboxName } from '../telemetry/attributes.ts'
 import { measureSend } from '../telemetry/measure.ts'
 import { getInstruments } from '../telemetry/metrics.ts'
-import { startSend } from '../telemetry/tracing.ts'
-import type { Publisher, TopicPartition } from '../transport.ts'
+import { type OpenSpan, startSend } from '../telemetry/tracing.ts'
+import type { OutgoingRecord, Publisher, TopicPartition } from '../transport.ts'
 import type { HandEvent } from './hand.ts'
 import { toRecord } from './record.ts'
 
@@ -45,7 +45,9 @@ export class PartitionQueue {
   readonly where: TopicPartition
   readonly #options: PartitionQueueOptions
   #waiting: HandEvent[] = []
-  #sending: Promise<void> | null = null
+  /** Resolves when the last send that has a turn so far has ended. */
+  #lastTurn: Promise<void> = Promise.resolve()
+  #draining: Promise<void> | null = null
   /** Failed sends in a row; an attempt's number is one more. */
   #failures = 0
   /** When the batch in flight was sent, on the relay's clock; `null` when none is. */
@@ -62,11 +64,11 @@ export class PartitionQueue {
     this.#waiting.push(taken)
   }
 
-  /** Starts sending unless a batch is in flight already. */
+  /** Starts sending unless that goes on already. */
   start(): void {
-    if (this.#sending !== null || this.#waiting.length === 0 || this.#options.cancelled.aborted) return
-    this.#sending = this.#drain().finally(() => {
-      this.#sending = null
+    if (this.#draining !== null || this.#waiting.length === 0 || this.#options.cancelled.aborted) return
+    this.#draining = this.#drain().finally(() => {
+      this.#draining = null
       // For what was pushed between the last look and this line.
       this.start()
     })
@@ -74,17 +76,11 @@ export class PartitionQueue {
 
   /**
    * Sends `events` by themselves, between two batches: the way of a held key's
-   * events, which were not read as pending. Resolves to the failure, if any.
+   * events, which were not read as pending. `wanted` is asked when it is their
+   * turn. Resolves to the failure, if any; `unwanted` when they were not sent.
    */
-  async sendApart(events: readonly OutboxEvent[]): Promise<PublishError | null> {
-    // Not `idle()`: between its answer and this line somebody else could begin.
-    while (this.#sending !== null) await this.#sending
-    const result = this.#send(events)
-    this.#sending = result.then(() => {
-      this.#sending = null
-      this.start()
-    })
-    return await result
+  async sendApart(events: readonly OutboxEvent[], wanted: () => boolean): Promise<PublishError | 'unwanted' | null> {
+    return await this.#inTurn(async () => (wanted() ? await this.#send(events) : 'unwanted'))
   }
 
   /** How much is in flight. */
@@ -99,16 +95,47 @@ export class PartitionQueue {
 
   /** Resolves once nothing is in flight. */
   async idle(): Promise<void> {
-    while (this.#sending !== null) await this.#sending
+    let last: Promise<void>
+    do {
+      last = this.#lastTurn
+      await last
+      await this.#draining
+    } while (last !== this.#lastTurn || this.#draining !== null)
   }
 
+  /** Never rejects. */
   async #drain(): Promise<void> {
     while (this.#waiting.length > 0 && !this.#options.cancelled.aborted) {
-      this.#inFlight = this.#nextBatch()
-      const failure = await this.#settle(this.#inFlight)
-      this.#inFlight = []
-      if (failure !== null) this.#options.onFailed([...failure.unsettled, ...this.clear()], failure.error)
+      await this.#inTurn(() => this.#sendNext())
     }
+  }
+
+  /**
+   * Runs `send` after all that were here before it. One batch is one turn, so
+   * that neither a backlog keeps held keys waiting nor many of those a backlog.
+   */
+  async #inTurn<Result>(send: () => Promise<Result>): Promise<Result> {
+    const before = this.#lastTurn
+    const { promise, resolve } = Promise.withResolvers<void>()
+    this.#lastTurn = promise
+    await before
+    try {
+      return await send()
+    } finally {
+      resolve()
+    }
+  }
+
+  async #sendNext(): Promise<void> {
+    const batch = this.#nextBatch()
+    this.#inFlight = batch
+    // Whatever goes wrong on the way, none of it is taken for published.
+    const failure = await this.#settle(batch).catch((error: unknown) => ({
+      error: asPublishError(error, this.where),
+      unsettled: batch,
+    }))
+    this.#inFlight = []
+    if (failure !== null) this.#options.onFailed([...failure.unsettled, ...this.clear()], failure.error)
   }
 
   #nextBatch(): HandEvent[] {
@@ -150,14 +177,13 @@ export class PartitionQueue {
   }
 
   async #send(events: readonly OutboxEvent[]): Promise<PublishError | null> {
-    const { publisher, cancelled, clock } = this.#options
+    const { clock } = this.#options
     const { topic, partition } = this.where
     const attempt = this.#failures + 1
     const spans = events.map((event) => startSend(event, { topic, partition, attempt }))
-    const records = events.map((event, index) => toRecord(event, topic, spans[index]?.trace ?? null))
     const startedAt = performance.now()
     this.sentAt = clock.now()
-    const failure = await publisher.publish({ topic, partition, records }, { signal: cancelled }).then(
+    const failure = await this.#publish(events, spans).then(
       () => null,
       (error: unknown) => asPublishError(error, this.where),
     )
@@ -167,6 +193,19 @@ export class PartitionQueue {
     measureSend({ topic, count: events.length, seconds: (performance.now() - startedAt) / 1_000, failure })
     measure(events, this.where, failure)
     return failure
+  }
+
+  async #publish(events: readonly OutboxEvent[], spans: readonly OpenSpan[]): Promise<void> {
+    const { publisher, cancelled } = this.#options
+    const { topic } = this.where
+    let records: readonly OutgoingRecord[]
+    try {
+      records = events.map((event, index) => toRecord(event, topic, spans[index]?.trace ?? null))
+    } catch (cause) {
+      // A row that nobody's code has written: it is found like one that the broker refuses.
+      throw new PublishError(this.where, { kind: 'record', outcome: 'refused', reason: 'CANNOT_BE_ENCODED', cause })
+    }
+    await publisher.publish({ ...this.where, records }, { signal: cancelled })
   }
 }
 
