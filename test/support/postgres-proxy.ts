@@ -22,6 +22,8 @@ export interface PostgresProxy extends AsyncDisposable {
   readonly url: string
   /** Decides the next statement that begins with `text`; resolves when it has come about. */
   meet(text: string, fate: Fate): Promise<void>
+  /** What the server says from now on waits for `release`, on connections that have sent a statement that begins with `text`. */
+  hold(text: string): void
   /** Hands out what was held, and holds nothing any more. */
   release(): void
   /** Refuses new connections, or accepts them again. */
@@ -62,6 +64,9 @@ export async function createPostgresProxy(target: string): Promise<PostgresProxy
       expected = { text, fate, met: resolve }
       return promise
     },
+    hold(text) {
+      for (const link of links) link.hold(text)
+    },
     release() {
       for (const link of links) link.release()
     },
@@ -93,6 +98,7 @@ class Link {
   #losing: (() => void) | null = null
   #held: Buffer[] | null = null
   #keepServer = false
+  readonly #statements: string[] = []
 
   constructor(client: Socket, server: Socket, judge: (statement: string) => { fate: Fate; met: () => void } | null) {
     this.#client = client
@@ -123,7 +129,9 @@ class Link {
   }
 
   #forward(message: Buffer, judge: (statement: string) => { fate: Fate; met: () => void } | null): void {
-    const verdict = judge(statementOf(message))
+    const statement = statementOf(message)
+    this.#statements.push(statement)
+    const verdict = judge(statement)
     switch (verdict?.fate) {
       case undefined:
         break
@@ -157,6 +165,10 @@ class Link {
     this.#fromClient = this.#fromClient.subarray(length)
     this.#started = true
     return message
+  }
+
+  hold(text: string): void {
+    if (this.#statements.some((statement) => statement.startsWith(text))) this.#held ??= []
   }
 
   release(): void {

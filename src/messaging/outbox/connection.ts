@@ -13,7 +13,11 @@ export interface PostgresConnection {
   on(event: 'notification', listener: (notification: { readonly payload?: string }) => void): void
   /** Knex's pool destroys a connection that has this set, instead of lending it again. */
   __knex__disposed?: unknown
+  readonly connection: { readonly stream: { destroy(): void } }
 }
+
+/** Milliseconds that a server has to hear of a connection's end. */
+const CLOSE_MS = 1_000
 
 interface PostgresClient {
   /** The same object for a pool and all of its transactions. */
@@ -43,11 +47,20 @@ export async function openConnection(db: Knex): Promise<PostgresConnection> {
   return await clientOf(db).acquireRawConnection()
 }
 
-/** Closes what {@link openConnection} opened. Never rejects: a connection that cannot be closed is closed already. */
+/**
+ * Closes what {@link openConnection} opened. Never rejects: a connection that
+ * cannot be closed is closed already. A server that does not answer is not
+ * waited for: the path to it may be dead.
+ */
 export async function closeConnection(db: Knex, connection: PostgresConnection): Promise<void> {
-  await clientOf(db)
-    .destroyRawConnection(connection)
-    .catch(() => {})
+  const timer = setTimeout(() => connection.connection.stream.destroy(), CLOSE_MS)
+  try {
+    await clientOf(db).destroyRawConnection(connection)
+  } catch {
+    connection.connection.stream.destroy()
+  } finally {
+    clearTimeout(timer)
+  }
 }
 
 /** What tells one database handle from another, for handles and their transactions alike. */

@@ -5,9 +5,10 @@
  * others, is found out by a probe; the relay's poll finds the events meanwhile.
  */
 import type { Knex } from 'knex'
+import { type Backoff, backoffMs } from '../lifecycle/backoff.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
-import { closeConnection, openConnection, type PostgresConnection } from '../outbox/connection.ts'
+import { closeConnection, openConnection } from '../outbox/connection.ts'
 import { lanesOfBitmap, WAKE_CHANNEL } from '../outbox/wake-notifier.ts'
 import { untraced } from '../telemetry/tracing.ts'
 
@@ -15,8 +16,8 @@ import { untraced } from '../telemetry/tracing.ts'
 const PROBE_MS = 10_000
 /** Milliseconds that an answer may take. */
 const ANSWER_MS = 3_000
-/** Milliseconds without a connection after a failure. */
-const RECONNECT_MS = 1_000
+/** Pauses after failures in a row. Behind a pooler that hands no notifications on it never succeeds. */
+const RECONNECT: Backoff = { firstMs: 1_000, maxMs: 60_000 }
 
 export interface WakeListenerOptions {
   readonly db: Knex
@@ -38,33 +39,39 @@ export class WakeListener {
   async run(signal: AbortSignal): Promise<void> {
     const { clock, logger } = this.#options
     await untraced(async () => {
-      while (!signal.aborted) {
-        await this.#listen(signal).catch(() => {
-          if (this.listening) logger.warn({}, 'notifications are lost; polling until they are back')
+      for (let failures = 0; !signal.aborted; ) {
+        await this.#listen(signal).catch((error: unknown) => {
+          failures = this.listening ? 1 : failures + 1
+          if (failures === 1) logger.warn({ err: error }, 'Notifications do not arrive; polling until they do')
         })
         this.listening = false
-        await clock.pause(RECONNECT_MS, signal)
+        await clock.pause(backoffMs(RECONNECT, failures, clock.random()), signal)
       }
     })
   }
 
   async #listen(signal: AbortSignal): Promise<void> {
     const { db, clock, onWake } = this.#options
-    const connection = await openConnection(db)
+    const opening = openConnection(db)
+    const connection = await inTime(opening).catch((error: unknown) => {
+      opening.then(
+        (late) => closeConnection(db, late),
+        () => {},
+      )
+      throw error
+    })
     try {
-      let heard = false
+      let heard = Promise.withResolvers<void>()
       connection.on('notification', ({ payload }) => {
-        if (payload === '') heard = true
+        if (payload === '') heard.resolve()
         else onWake(lanesOfBitmap(payload ?? ''))
       })
-      await answerOf(connection, `listen ${WAKE_CHANNEL}`)
+      await inTime(connection.query(`listen ${WAKE_CHANNEL}`))
       while (!signal.aborted) {
-        // The probe is a notification to ourselves: a pooler answers queries and
-        // delivers none.
-        heard = false
-        await answerOf(connection, `notify ${WAKE_CHANNEL}`)
-        await clock.pause(50, signal)
-        if (!heard && !signal.aborted) throw new Error('A notification did not arrive')
+        // Sent on another connection: a pooler shows a client what its own
+        // statement has caused, and nothing that arrives in between.
+        heard = Promise.withResolvers<void>()
+        await inTime(Promise.all([db.raw(`notify ${WAKE_CHANNEL}`), heard.promise]))
         this.listening = true
         await clock.pause(PROBE_MS, signal)
       }
@@ -74,11 +81,11 @@ export class WakeListener {
   }
 }
 
-async function answerOf(connection: PostgresConnection, statement: string): Promise<void> {
+async function inTime<T>(answer: Promise<T>): Promise<T> {
   const { promise: tooLate, reject } = Promise.withResolvers<never>()
   const timer = setTimeout(() => reject(new Error(`No answer within ${ANSWER_MS} ms`)), ANSWER_MS)
   try {
-    await Promise.race([connection.query(statement), tooLate])
+    return await Promise.race([answer, tooLate])
   } finally {
     clearTimeout(timer)
   }

@@ -1,0 +1,38 @@
+/** Notifications are a hint: a connection that brings none is found out, and another is opened. */
+import { expect, jest, test } from '@jest/globals'
+import { systemClock } from '../../../src/messaging/lifecycle/clock.ts'
+import { silentLogger } from '../../../src/messaging/lifecycle/logger.ts'
+import { WakeListener } from '../../../src/messaging/relay/wake-listener.ts'
+import { eventually } from '../../../src/messaging/testing/index.ts'
+import { createTestDatabase } from '../../support/database.ts'
+import { createPostgresProxy } from '../../support/postgres-proxy.ts'
+
+jest.setTimeout(60_000)
+
+/** Probes a hundred times as often as a service does. */
+const hasty = { ...systemClock, pause: (ms: number, signal: AbortSignal) => systemClock.pause(ms / 100, signal) }
+
+test('PC-26 a LISTEN connection that has fallen silent is noticed within seconds, said, and replaced', async () => {
+  await using database = await createTestDatabase()
+  await using proxy = await createPostgresProxy(database.url)
+  const pool = database.createPool({ connection: proxy.url })
+  const woken: number[] = []
+  const said: string[] = []
+  const logger = { ...silentLogger, warn: (_fields: object, message: string) => said.push(message) }
+  const onWake = (lanes: readonly number[]) => woken.push(...lanes)
+  const listener = new WakeListener({ db: pool, clock: hasty, logger, onWake })
+  const ended = new AbortController()
+  const running = listener.run(ended.signal)
+  await eventually('it listens', () => listener.listening)
+
+  proxy.hold('listen')
+  await eventually('the silence is noticed', () => !listener.listening, 5_000)
+  await eventually('it listens again', () => listener.listening, 5_000)
+  await database.db.raw(`notify outbox_wake, '8'`)
+  await eventually('it hears', () => woken.length > 0)
+  ended.abort()
+  await running
+
+  expect(woken).toEqual([3])
+  expect(said).toEqual(['Notifications do not arrive; polling until they do'])
+})
