@@ -1,17 +1,19 @@
 /**
  * Builds this thread's SDK: hooks first, then the providers, so that what is
- * loaded afterwards is patched. Put together from its parts, since the
- * ready-made NodeSDK starts exporters and log pipelines by itself.
+ * loaded afterwards is patched.
+ *
+ * Everything is given to NodeSDK, nothing left to it: what it is not given it
+ * makes of the environment, and would export metrics and logs that nobody asked
+ * for.
  */
 
 import { arch, hostname } from 'node:os'
 import { isMainThread } from 'node:worker_threads'
-import { context, DiagLogLevel, diag, metrics, propagation, trace } from '@opentelemetry/api'
+import { DiagLogLevel, diag, metrics } from '@opentelemetry/api'
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
 import { W3CTraceContextPropagator } from '@opentelemetry/core'
 import { OTLPMetricExporter } from '@opentelemetry/exporter-metrics-otlp-proto'
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto'
-import { registerInstrumentations } from '@opentelemetry/instrumentation'
 import {
   defaultResource,
   detectResources,
@@ -20,7 +22,8 @@ import {
   resourceFromAttributes,
 } from '@opentelemetry/resources'
 import { type IMetricReader, MeterProvider, PeriodicExportingMetricReader } from '@opentelemetry/sdk-metrics'
-import { BatchSpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace'
+import { NodeSDK } from '@opentelemetry/sdk-node'
+import { BatchSpanProcessor, NoopSpanProcessor, type SpanProcessor } from '@opentelemetry/sdk-trace'
 import { ATTR_SERVICE_INSTANCE_ID, ATTR_SERVICE_NAME } from '@opentelemetry/semantic-conventions'
 import { register } from 'import-in-the-middle/register-hooks.mjs'
 import type { TelemetryConfig } from './telemetry-config.ts'
@@ -47,42 +50,37 @@ const ATTR_HOST_ARCH = 'host.arch'
 /** Starts telemetry in this thread and publishes its handle. */
 export function startTelemetry(config: TelemetryConfig, identity: TelemetryIdentity): void {
   const problems = new TelemetryProblems()
-  diag.setLogger(problems.logger, { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true })
   for (const problem of config.problems) problems.report(problem)
 
   // One kind of hook, in each thread: a second kind beside it makes both silent.
   register({ include: [...instrumentedModules] })
-  context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable())
-  propagation.setGlobalPropagator(new W3CTraceContextPropagator())
 
   const resource = createResource(identity)
   const main = isMainThread ? new MainMetrics(identity.instance) : null
   const readers: IMetricReader[] = [main ? main.reader : createThreadReader(identity.instance)]
   if (config.exportsMetrics) readers.push(createPushReader(config))
+  // Ours and not the SDK's, which comes too late: the span processor counts into it from the start what it drops.
   const meterProvider = new MeterProvider({ resource, views: [...views], readers })
   metrics.setGlobalMeterProvider(meterProvider)
 
-  const tracerProvider = new TracerProvider({
+  const instrumentations = createInstrumentations()
+  const sdk = new NodeSDK({
     resource,
+    autoDetectResources: false,
+    contextManager: new AsyncLocalStorageContextManager(),
+    textMapPropagator: new W3CTraceContextPropagator(),
     sampler: createSampler(config.sampler),
-    // Without an exporter there are still spans, so that ids travel and logs have them.
-    spanProcessors: config.exportsTraces
-      ? [
-          statementNames,
-          new BatchSpanProcessor({
-            ...config.batch,
-            exporter: new OTLPTraceExporter(),
-            selfObsMeterProvider: meterProvider,
-          }),
-        ]
-      : [],
+    spanProcessors: createSpanProcessors(config, meterProvider),
+    metricReaders: [],
+    logRecordProcessors: [],
+
+    instrumentations,
   })
-  trace.setGlobalTracerProvider(tracerProvider)
+  // After the SDK's constructor, which makes the console its logger where OTEL_LOG_LEVEL is set.
+  diag.setLogger(problems.logger, { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true })
+  sdk.start()
 
   if (main) observeProcess()
-
-  const instrumentations = createInstrumentations()
-  registerInstrumentations({ instrumentations, tracerProvider, meterProvider })
 
   let stopping: Promise<void> | undefined
   publishTelemetry({
@@ -90,7 +88,7 @@ export function startTelemetry(config: TelemetryConfig, identity: TelemetryIdent
     unpatchedModules: (expected) => unpatchedModules(instrumentations, expected),
     onProblem: (listener) => problems.listen(listener),
     shutdown: () => {
-      stopping ??= shutdown([tracerProvider, meterProvider], problems)
+      stopping ??= shutdown([sdk, meterProvider], problems)
       return stopping
     },
   })
@@ -111,6 +109,13 @@ function createResource({ serviceName, instance }: TelemetryIdentity): Resource 
         [ATTR_SERVICE_INSTANCE_ID]: `${process}/${instance}`,
       }),
     )
+}
+
+function createSpanProcessors({ exportsTraces, batch }: TelemetryConfig, meters: MeterProvider): SpanProcessor[] {
+  // With an empty list there is no provider, and so neither ids that travel nor any for the logs.
+  if (!exportsTraces) return [new NoopSpanProcessor()]
+  const exporter = new OTLPTraceExporter()
+  return [statementNames, new BatchSpanProcessor({ ...batch, exporter, selfObsMeterProvider: meters })]
 }
 
 function createPushReader({ metricIntervalMs }: TelemetryConfig): IMetricReader {

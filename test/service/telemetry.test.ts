@@ -31,6 +31,52 @@ test('without an endpoint nothing is exported, nothing is complained of, and ids
   expect(rows[0]?.traceparent).toContain(extensions.outbox.traceId)
 }, 90_000)
 
+test('nothing connects anywhere that nobody asked for: no exporter, no log pipeline, no detector', async () => {
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.url, {})
+  await api.mutate('sku-1')
+
+  expect(await api.stop()).toEqual([Number(new URL(database.url).port)])
+}, 90_000)
+
+test('an endpoint gets traces alone, from a resource that names no command line and no user', async () => {
+  await using sink = await startOtlpSink()
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.url, {
+    OTEL_EXPORTER_OTLP_ENDPOINT: sink.endpoint,
+    OTEL_RESOURCE_ATTRIBUTES: 'deployment.environment.name=test',
+    // What would make the SDK log to the console by itself.
+    OTEL_LOG_LEVEL: 'warn',
+  })
+  await api.mutate('sku-1')
+  await api.stop()
+
+  expect(new Set(sink.paths)).toEqual(new Set(['/v1/traces']))
+  expect(Object.keys(sink.spans[0]?.resource ?? {}).sort()).toEqual([
+    'deployment.environment.name',
+    'host.arch',
+    'host.name',
+    'service.instance.id',
+    'service.name',
+    'telemetry.sdk.language',
+    'telemetry.sdk.name',
+    'telemetry.sdk.version',
+  ])
+}, 90_000)
+
+test('metrics are pushed too where that is asked for', async () => {
+  await using sink = await startOtlpSink()
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.url, {
+    OTEL_EXPORTER_OTLP_ENDPOINT: sink.endpoint,
+    OTEL_METRICS_EXPORTER: 'otlp',
+  })
+  await api.mutate('sku-1')
+  await api.stop()
+
+  expect(new Set(sink.paths)).toEqual(new Set(['/v1/traces', '/v1/metrics']))
+}, 90_000)
+
 test('a refused mutation is an error in its trace, though it is answered with 200', async () => {
   await using sink = await startOtlpSink()
   await using database = await createTestDatabase({ orders: true })
@@ -101,6 +147,13 @@ async function startApi(databaseUrl: string, env: Record<string, string>) {
     stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
   })
   const { url } = await answer<{ url: string }>(child)
+  /** Stops it; resolves to the ports that it has tried to connect to. */
+  async function stop(): Promise<number[]> {
+    child.send({ kind: 'stop' })
+    const { triedPorts } = await answer<{ triedPorts: number[] }>(child)
+    await once(child, 'exit')
+    return triedPorts
+  }
   return {
     async mutate(sku: string) {
       const query = 'mutation PlaceOrder($input: PlaceOrderInput!) { placeOrder(input: $input) { order { id } } }'
@@ -117,9 +170,9 @@ async function startApi(databaseUrl: string, env: Record<string, string>) {
       child.send({ kind: 'problems', count })
       return (await answer<{ problems: string[] }>(child)).problems
     },
+    stop,
     async [Symbol.asyncDispose]() {
-      child.send({ kind: 'stop' })
-      await once(child, 'exit')
+      if (child.exitCode === null) await stop()
     },
   }
 }

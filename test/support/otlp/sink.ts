@@ -10,6 +10,8 @@ export interface OtlpSink extends AsyncDisposable {
   /** For `OTEL_EXPORTER_OTLP_ENDPOINT`. */
   readonly endpoint: string
   readonly spans: readonly ExportedSpan[]
+  /** The paths of all requests: `/v1/traces`. */
+  readonly paths: readonly string[]
   /** Takes requests and never answers, until `answer()`. */
   hang(): void
   answer(): void
@@ -22,6 +24,7 @@ export interface OtlpSink extends AsyncDisposable {
 /** Starts a sink on a free port of the loopback. */
 export async function startOtlpSink(): Promise<OtlpSink> {
   const spans: ExportedSpan[] = []
+  const paths: string[] = []
   const watchers = new Set<() => void>()
   let hanging = false
   let unansweredCount = 0
@@ -30,6 +33,7 @@ export async function startOtlpSink(): Promise<OtlpSink> {
     void receive(request, response)
   })
   async function receive(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    paths.push(request.url ?? '')
     if (hanging) {
       unansweredCount++
       request.resume()
@@ -48,6 +52,7 @@ export async function startOtlpSink(): Promise<OtlpSink> {
   return {
     endpoint: `http://127.0.0.1:${port}`,
     spans,
+    paths,
     hang() {
       hanging = true
     },

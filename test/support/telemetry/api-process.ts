@@ -1,8 +1,20 @@
 /** A process with the API alone, started by tests with the preload and told over its channel what to do. */
+import { subscribe } from 'node:diagnostics_channel'
+import type { Socket } from 'node:net'
+import { logs } from '@opentelemetry/api'
 import knex from 'knex'
 import { startGraphQLServer } from '../../../src/graphql/server.ts'
 import { defaultTopicFor, silentLogger } from '../../../src/messaging/index.ts'
 import { shutdownTelemetry, watchTelemetry } from '../../../src/service/telemetry-handle.ts'
+
+/** Each port that this process has tried to connect to. */
+const triedPorts = new Set<number>()
+subscribe('net.client.socket', (message) => {
+  const { socket } = message as { socket: Socket }
+  socket.on('connectionAttempt', (_address, port) => triedPorts.add(port))
+})
+// Goes nowhere: the service's log is its own business.
+logs.getLogger('test').emit({ body: 'A record of a log' })
 
 const db = knex({ client: 'pg', connection: process.env.TEST_DATABASE_URL ?? '' })
 const server = await startGraphQLServer({
@@ -40,5 +52,5 @@ async function stop(): Promise<void> {
   await server.stop()
   await db.destroy()
   await shutdownTelemetry()
-  process.exit(0)
+  process.send?.({ triedPorts: [...triedPorts] }, () => process.exit(0))
 }
