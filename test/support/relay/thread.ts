@@ -12,10 +12,12 @@ export interface TestThreadData {
   readonly topic: string
   /** Events of this type end the thread at once, before they are sent. */
   readonly dieOn?: string
+  /** A zero in shared memory: the first thread that finds it there ends at once when its next batch is acknowledged, before that is marked. */
+  readonly dieOnceAcknowledged?: SharedArrayBuffer
 }
 
 if (!parentPort) throw new Error('This file is the entry of a worker thread')
-const { databaseUrl, brokers, topic, dieOn } = workerData as TestThreadData
+const { databaseUrl, brokers, topic, dieOn, dieOnceAcknowledged } = workerData as TestThreadData
 
 const db = knex({ client: 'pg', connection: databaseUrl, pool: { min: 0, max: 3 } })
 const kafka = createKafkaPublisher({ brokers, clientId: 'relay-thread' })
@@ -25,9 +27,11 @@ const publisher: Publisher = {
   createTopic: (name, spec) => kafka.createTopic(name, spec),
   ping: () => kafka.ping(),
   close: () => kafka.close(),
-  publish: (batch, options) => {
+  publish: async (batch, options) => {
     if (dieOn !== undefined && batch.records.some(({ headers }) => headers.event_type === dieOn)) process.exit(7)
-    return kafka.publish(batch, options)
+    const receipt = await kafka.publish(batch, options)
+    if (dieOnceAcknowledged && Atomics.exchange(new Int32Array(dieOnceAcknowledged), 0, 1) === 0) process.exit(7)
+    return receipt
   },
 }
 try {

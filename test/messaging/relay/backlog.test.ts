@@ -1,0 +1,135 @@
+/** What a read of the relay costs: with a backlog that nobody has analyzed, and while an old transaction keeps dead rows alive. */
+import { randomUUID } from 'node:crypto'
+import { expect, jest, test } from '@jest/globals'
+import type { Knex } from 'knex'
+import { connectionOf } from '../../../src/messaging/outbox/connection.ts'
+import { laneOf, murmur2 } from '../../../src/messaging/outbox/lane.ts'
+import { createPostgresSource } from '../../../src/messaging/relay/postgres-source.ts'
+import { selectOutboxState } from '../../../src/messaging/telemetry/queries.ts'
+import { eventually } from '../../../src/messaging/testing/index.ts'
+import { orderEvent } from '../../support/events.ts'
+import { createRelaySetting, idsOn, owns, TOPIC, typesOf, unpublished } from './setting.ts'
+
+const isLong = process.env.TEST_LONG === '1'
+jest.setTimeout(isLong ? 900_000 : 120_000)
+
+/** Rows, and keys that they are spread over. */
+const BACKLOG = isLong ? 1_000_000 : 20_000
+const KEYS = 1_000
+
+const QUIET_LANES = 4
+
+/** Adds `count` rows to the lanes from `QUIET_LANES` on, in one statement and without statistics. */
+async function pile(db: Knex, count: number): Promise<void> {
+  const ids: string[] = []
+  while (ids.length < KEYS) {
+    const id = randomUUID()
+    if (laneOf(murmur2(id)) >= QUIET_LANES) ids.push(id)
+  }
+  await db.raw(
+    `insert into outbox (id, lane, key_hash, aggregate_type, aggregate_id, event_type, payload, occurred_at)
+     select gen_random_uuid(), lane, hash, 'order', key, 'Step' || step, '{"n": 1}', clock_timestamp()
+       from generate_series(1, cast(:steps as integer)) as step
+      cross join unnest(cast(:ids as text[]), cast(:hashes as integer[]), cast(:lanes as smallint[])) as keys (key, hash, lane)`,
+    {
+      steps: Math.ceil(count / KEYS),
+      ids,
+      hashes: ids.map(murmur2),
+      lanes: ids.map((id) => laneOf(murmur2(id))),
+    },
+  )
+}
+
+interface PlanNode {
+  readonly 'Node Type': string
+  readonly 'Relation Name'?: string
+  readonly 'Index Name'?: string
+  readonly 'Shared Hit Blocks': number
+  readonly 'Shared Read Blocks': number
+  readonly Plans?: readonly PlanNode[]
+}
+
+/** The plan of the relay's read of all lanes, carried out, and the pages that it looked at. */
+async function readCost(db: Knex): Promise<{ readonly pages: number; readonly nodes: readonly PlanNode[] }> {
+  // A relay reads what it owns: here everything, for the length of a transaction that leaves nothing behind.
+  const trx = await db.transaction()
+  try {
+    const owner = randomUUID()
+    const leases: { lane: number; token: string }[] = await trx('lane_leases').update({ owner }, ['lane', 'token'])
+    const statements: { sql: string; bindings: readonly unknown[] }[] = []
+    trx.on('query', (query) => statements.push(query))
+    await createPostgresSource({ db: trx, topicFor: () => TOPIC }).read(
+      { owner, leases: leases.map(({ lane, token }) => ({ lane, token: BigInt(token) })) },
+      { lanes: leases.map(({ lane }) => ({ lane, limit: 16 })), maxBytesPerLane: 100_000, inHand: [], exclusions: [] },
+    )
+    const [read] = statements
+    const connection = await connectionOf(trx)
+    const { rows } = await connection.query(`explain (analyze, buffers, format json) ${read?.sql}`, read?.bindings)
+    const [{ Plan: root }] = (rows[0] as { 'QUERY PLAN': [{ Plan: PlanNode }] })['QUERY PLAN']
+    return { pages: root['Shared Hit Blocks'] + root['Shared Read Blocks'], nodes: [root, ...below(root)] }
+  } finally {
+    await trx.rollback()
+  }
+}
+
+function below({ Plans = [] }: PlanNode): readonly PlanNode[] {
+  return Plans.flatMap((plan) => [plan, ...below(plan)])
+}
+
+test('PC-27 a backlog that nobody has analyzed is read by the index, drains, and lets quiet lanes through', async () => {
+  await using setting = await createRelaySetting()
+  const { db } = setting
+  await db.raw('alter table outbox set (autovacuum_enabled = false)')
+  const end = setting.broker.faults.outage()
+  const relay = setting.start({ pollIntervalMs: 1_000, leaseMs: 5_000 })
+  await owns(relay, 64)
+  await pile(db, BACKLOG)
+  const { pages, nodes } = await readCost(db)
+
+  end()
+  await eventually('it drains', async () => (await unpublished(db)) < BACKLOG, 60_000)
+  const quiet = keyOfLane(0)
+  await setting.append(orderEvent('Quiet', quiet))
+  await eventually('the quiet lane is served', () => typesOf(setting.broker, quiet).length === 1, 60_000)
+  const left = await unpublished(db)
+  await eventually('all of it is out', async () => (await unpublished(db)) === 0, isLong ? 600_000 : 90_000)
+
+  const ofOutbox = nodes.filter((node) => node['Relation Name'] === 'outbox')
+  expect(ofOutbox.map((node) => [node['Node Type'], node['Index Name']])).toEqual([['Index Scan', 'outbox_pending']])
+  // A thousand rows: some pages of the index for each lane, and at worst one of the table for each row.
+  expect(pages).toBeLessThan(64 * 8 + 1_024)
+  expect(left).toBeGreaterThan(0)
+  expect(new Set(idsOn(setting.broker)).size).toBe(BACKLOG + 1)
+})
+
+test('PC-43 an old transaction makes reads dearer by no more than what was published meanwhile, is told, and is got over', async () => {
+  await using setting = await createRelaySetting()
+  const { db } = setting
+  const before = await readCost(db)
+  const old = await setting.database.createPool().transaction(undefined, { isolationLevel: 'repeatable read' })
+  await old.raw('select count(*) from outbox')
+
+  const count = isLong ? BACKLOG : 10_000
+  await pile(db, count)
+  const relay = setting.start()
+  await eventually('all of it is out', async () => (await unpublished(db)) === 0, isLong ? 600_000 : 60_000)
+  await relay.stop()
+  await db.raw('vacuum outbox')
+  const during = await readCost(db)
+  const { oldestTransactionSeconds } = await selectOutboxState(db)
+  await old.rollback()
+  await db.raw('vacuum outbox')
+  const after = await readCost(db)
+
+  // Each dead entry is looked up in the table, and no page beyond that.
+  expect(during.pages).toBeLessThan(before.pages + 2 * count)
+  expect(oldestTransactionSeconds).toBeGreaterThan(0.1)
+  expect(after.pages).toBeLessThan(before.pages + 64 * 4)
+})
+
+function keyOfLane(lane: number): string {
+  for (;;) {
+    const id = randomUUID()
+    if (laneOf(murmur2(id)) === lane) return id
+  }
+}

@@ -1,0 +1,68 @@
+/** The time of day is nobody's business but the reader's: it may jump, and differ between machines. */
+import { randomUUID } from 'node:crypto'
+import { expect, test } from '@jest/globals'
+import { eventually } from '../../../src/messaging/testing/index.ts'
+import { orderEvent } from '../../support/events.ts'
+import { createRelaySetting, idsOn, owns, TOPIC, typesOf } from './setting.ts'
+
+const MINUTE_MS = 60_000
+const DAY_MS = 24 * 60 * MINUTE_MS
+
+/** Each look at the time of day is ten minutes ahead or behind, in turn, as if two machines looked. */
+function quarrelWithTheClock(): Disposable {
+  const real = Date.now
+  let looks = 0
+  Date.now = () => real() + (looks++ % 2 === 0 ? 10 : -10) * MINUTE_MS
+  return {
+    [Symbol.dispose]() {
+      Date.now = real
+    },
+  }
+}
+
+test('PC-23 clocks ten minutes ahead and behind change neither order nor back-off nor leases', async () => {
+  await using setting = await createRelaySetting()
+  using _quarrel = quarrelWithTheClock()
+  const relays = [setting.start(), setting.start()]
+  await Promise.all(relays.map((relay) => owns(relay, 32)))
+  const allow = setting.broker.faults.refuseRecords(({ headers }) => headers.event_type === 'Refused')
+  await setting.append(orderEvent('Refused', 'bad'), orderEvent('After', 'bad'))
+  await eventually('the key is held', async () => (await setting.db('held_keys')).length === 1)
+  const [held] = await setting.db('held_keys').select(
+    setting.db.raw(`next_attempt_at between clock_timestamp() - interval '30 seconds'
+                                         and clock_timestamp() + interval '30 seconds' as soon`),
+  )
+
+  const keys = Array.from({ length: 20 }, () => randomUUID())
+  for (let step = 0; step < 10; step += 1) await setting.append(...keys.map((key) => orderEvent(`Step${step}`, key)))
+  allow()
+  await setting.drained()
+
+  expect(held).toEqual({ soon: true })
+  const inOrder = Array.from({ length: 10 }, (_, step) => `Step${step}`)
+  for (const key of keys) expect(typesOf(setting.broker, key)).toEqual(inOrder)
+  expect(typesOf(setting.broker, 'bad')).toEqual(['Refused', 'After'])
+  expect(new Set(idsOn(setting.broker)).size).toBe(202)
+  expect(idsOn(setting.broker)).toHaveLength(202)
+  expect(await setting.db('lane_leases').where('crashes', '>', 0)).toEqual([])
+})
+
+test('PC-05 a record has the time of its publication, however old the event is or far ahead it is dated', async () => {
+  await using setting = await createRelaySetting()
+  const [tenDaysAgo, ahead] = [new Date(Date.now() - 10 * DAY_MS), new Date(Date.now() + 120 * MINUTE_MS)]
+  await setting.append(
+    orderEvent('Old', 'order-1', { occurredAt: tenDaysAgo }),
+    orderEvent('Ahead', 'order-1', { occurredAt: ahead }),
+  )
+  await setting.db('outbox').update({ created_at: setting.db.raw('occurred_at') })
+  const from = Date.now()
+  setting.start()
+  await setting.broker.receive(2)
+
+  const records = setting.broker.records(TOPIC)
+  expect(records.map(({ headers }) => headers.occurred_at)).toEqual([tenDaysAgo.toISOString(), ahead.toISOString()])
+  for (const { timestamp } of records) {
+    expect(timestamp.getTime()).toBeGreaterThanOrEqual(from)
+    expect(timestamp.getTime()).toBeLessThanOrEqual(Date.now())
+  }
+})
