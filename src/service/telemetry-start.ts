@@ -34,6 +34,7 @@ import { createInstrumentations, instrumentedModules, unpatchedModules } from '.
 import { MainMetrics } from './telemetry-metrics.ts'
 import { TelemetryProblems } from './telemetry-problems.ts'
 import { createSampler } from './telemetry-sampler.ts'
+import { withoutSecrets } from './telemetry-secrets.ts'
 import { statementNames } from './telemetry-statements.ts'
 import { createThreadReader } from './telemetry-threads.ts'
 import { views } from './telemetry-views.ts'
@@ -115,7 +116,7 @@ function createSpanProcessors({ exportsTraces, batch }: TelemetryConfig, meters:
   // With an empty list there is no provider, and so neither ids that travel nor any for the logs.
   if (!exportsTraces) return [new NoopSpanProcessor()]
   const exporter = new OTLPTraceExporter()
-  return [statementNames, new BatchSpanProcessor({ ...batch, exporter, selfObsMeterProvider: meters })]
+  return [statementNames, withoutSecrets, new BatchSpanProcessor({ ...batch, exporter, selfObsMeterProvider: meters })]
 }
 
 function createPushReader({ metricIntervalMs }: TelemetryConfig): IMetricReader {

@@ -12,6 +12,8 @@ export interface OtlpSink extends AsyncDisposable {
   readonly spans: readonly ExportedSpan[]
   /** The paths of all requests: `/v1/traces`. */
   readonly paths: readonly string[]
+  /** All that was sent, as it was, and readable as far as it is text. */
+  text(): string
   /** Takes requests and never answers, until `answer()`. */
   hang(): void
   answer(): void
@@ -25,6 +27,7 @@ export interface OtlpSink extends AsyncDisposable {
 export async function startOtlpSink(): Promise<OtlpSink> {
   const spans: ExportedSpan[] = []
   const paths: string[] = []
+  const bodies: Buffer[] = []
   const watchers = new Set<() => void>()
   let hanging = false
   let unansweredCount = 0
@@ -41,6 +44,7 @@ export async function startOtlpSink(): Promise<OtlpSink> {
     }
     const body = Buffer.concat(await Array.fromAsync(request as AsyncIterable<Buffer>))
     const plain = request.headers['content-encoding'] === 'gzip' ? gunzipSync(body) : body
+    bodies.push(plain)
     if (request.url === '/v1/traces') spans.push(...decodeTraces(plain))
     response.writeHead(200, { 'content-type': 'application/x-protobuf' }).end()
     for (const watcher of [...watchers]) watcher()
@@ -53,6 +57,7 @@ export async function startOtlpSink(): Promise<OtlpSink> {
     endpoint: `http://127.0.0.1:${port}`,
     spans,
     paths,
+    text: () => Buffer.concat(bodies).toString('latin1'),
     hang() {
       hanging = true
     },

@@ -36,6 +36,8 @@ export interface Service extends AsyncDisposable {
   readiness(role?: string): Promise<Readiness>
   /** Resolves to the milliseconds until `/readyz` was as wanted; rejects after `withinMs` with what it said last. */
   until(ready: boolean, options?: { readonly role?: string; readonly withinMs?: number }): Promise<number>
+  /** Its standard output and error, all its lives together. */
+  readonly logFile: string
   /** What it has logged, all its lives together. */
   log(): Promise<readonly Readonly<Record<string, unknown>>[]>
 }
@@ -61,7 +63,7 @@ export async function startService({ name, roles, env, dir }: ServiceOptions): P
       logFile,
       stopSignal: 'SIGKILL',
       orphanGraceSeconds: 1,
-      env: { ...env, ROLES: roles.join(), PORT: String(port), ADMIN_PORT: String(adminPort), LOG_LEVEL: 'info' },
+      env: { LOG_LEVEL: 'info', ...env, ROLES: roles.join(), PORT: String(port), ADMIN_PORT: String(adminPort) },
     })
     const mine = running
     void mine.ended.then(() => {
@@ -93,6 +95,7 @@ export async function startService({ name, roles, env, dir }: ServiceOptions): P
     name,
     url: `http://127.0.0.1:${port}`,
     adminUrl,
+    logFile,
     get pid() {
       return running?.pid ?? null
     },
