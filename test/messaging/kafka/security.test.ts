@@ -15,7 +15,11 @@ import { eventually } from '../../../src/messaging/testing/contract-harness.ts'
 import { uniqueTopic } from '../../support/kafka.ts'
 import { batchOf, never, openPublisher } from './publishing.ts'
 
-jest.setTimeout(60_000)
+const isLong = process.env.TEST_LONG === '1'
+jest.setTimeout(isLong ? 300_000 : 90_000)
+
+/** Milliseconds for which an authentication is good; the client renews it ten seconds before. */
+const SESSION_MS = isLong ? 60_000 : 11_000
 
 const username = 'relay'
 const password = 'canary-secret-4711'
@@ -30,7 +34,13 @@ beforeAll(async () => {
   certificate = await createCertificate(join(dir, 'tls'))
   strange = await createCertificate(join(dir, 'strange'))
   const secure = { certificate, username, password }
-  kafka = await startKafka({ dir: join(dir, 'kafka'), heapMb: 384, jvm: ['-XX:TieredStopAtLevel=1'], secure })
+  kafka = await startKafka({
+    dir: join(dir, 'kafka'),
+    heapMb: 384,
+    jvm: ['-XX:TieredStopAtLevel=1'],
+    secure,
+    settings: { 'connections.max.reauth.ms': SESSION_MS },
+  })
   stack.defer(() => kafka.kill())
 })
 afterAll(() => stack.disposeAsync())
@@ -43,17 +53,54 @@ test.each(['scram-sha-256', 'scram-sha-512'] as const)('publishes and reads over
   await publisher.publish(batchOf(topic, 0, 'secret', 3), { signal: never })
   const seen: string[] = []
 
-  await using _subscription = createKafkaSubscriber(options).subscribe({
-    groupId: uniqueTopic('group'),
-    topics: [topic],
-    startOffset: async () => 'earliest',
-    async deliver({ records }) {
-      seen.push(...records.map(({ value }) => value?.toString() ?? 'null'))
-      return { nextOffset: (records.at(-1)?.offset ?? 0n) + 1n, pauseMs: 0 }
-    },
-  })
+  await using _subscription = collect(options, topic, seen)
 
   await eventually('all three', () => seen.length === 3)
+})
+
+test('PC-10 loses nothing while authentications expire, under load and after a rest', async () => {
+  const options = secured()
+  await using publisher = openPublisher(options)
+  const topic = uniqueTopic('expiring')
+  await publisher.createTopic(topic, { partitionCount: 1, replicationFactor: null })
+  const seen: string[] = []
+  await using subscription = collect(options, topic, seen)
+
+  const until = performance.now() + 1.3 * SESSION_MS
+  let count = 0
+  for (; performance.now() < until; count += 1) {
+    await publisher.publish(batchOf(topic, 0, `load${count}`, 1), { signal: never })
+    await pause(100)
+  }
+  await pause(1.1 * SESSION_MS)
+  await publisher.publish(batchOf(topic, 0, 'rested', 1), { signal: never })
+
+  await eventually('all of them', () => seen.includes('rested-0'))
+  expect(new Set(seen).size).toBe(count + 1)
+  expect(subscription.status()).toMatchObject({ phase: 'running', reason: null })
+})
+
+test('PC-10 a subscriber that is denied says so, and goes on by itself once it is let in', async () => {
+  let current = 'wrong'
+  const sasl: KafkaSasl = {
+    mechanism: 'scram-sha-256',
+    username,
+    get password() {
+      return current
+    },
+  }
+  await using publisher = openPublisher(secured())
+  const topic = uniqueTopic('denied')
+  await publisher.createTopic(topic, { partitionCount: 1, replicationFactor: null })
+  await publisher.publish(batchOf(topic, 0, 'kept', 2), { signal: never })
+  const seen: string[] = []
+  await using subscription = collect({ ...secured(), sasl }, topic, seen)
+
+  await eventually('the reason', () => subscription.status().phase === 'failing')
+  expect(subscription.status().reason).not.toContain(current)
+  current = password
+  await eventually('both', () => seen.length === 2, 60_000)
+  await eventually('running', () => subscription.status().phase === 'running')
 })
 
 const wrongs: readonly [string, (right: KafkaPublisherOptions & { sasl: KafkaSasl }) => KafkaPublisherOptions][] = [
@@ -92,6 +139,24 @@ test.each<[string, Partial<KafkaPublisherOptions>]>([
   expect(make).toThrow(expect.objectContaining({ code: 'MESSAGING_INVALID_OPTION' }))
   expect(make).not.toThrow(password)
 })
+
+function collect(options: KafkaPublisherOptions, topic: string, seen: string[]) {
+  return createKafkaSubscriber(options).subscribe({
+    groupId: uniqueTopic('group'),
+    topics: [topic],
+    startOffset: async () => 'earliest',
+    async deliver({ records }) {
+      seen.push(...records.map(({ value }) => value?.toString() ?? 'null'))
+      return { nextOffset: (records.at(-1)?.offset ?? 0n) + 1n, pauseMs: 0 }
+    },
+  })
+}
+
+async function pause(ms: number): Promise<void> {
+  await new Promise((resolve) => {
+    setTimeout(resolve, ms)
+  })
+}
 
 function secured(): KafkaPublisherOptions & { sasl: KafkaSasl } {
   return {
