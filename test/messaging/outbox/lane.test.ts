@@ -1,7 +1,11 @@
 /** The hash is Kafka's own. */
 import { readFile } from 'node:fs/promises'
 import { expect, test } from '@jest/globals'
+import { appendToOutbox } from '../../../src/messaging/outbox/append.ts'
 import { LANE_COUNT, laneOf, murmur2, partitionOf } from '../../../src/messaging/outbox/lane.ts'
+import { inTransaction } from '../../../src/messaging/outbox/transaction.ts'
+import { createTestDatabase } from '../../support/database.ts'
+import { orderEvent } from '../../support/events.ts'
 
 // Made by Kafka's Java client; Murmur2Keys.java beside it says how.
 const golden = (await readFile(new URL('fixtures/murmur2-keys.tsv', import.meta.url), 'utf8'))
@@ -30,4 +34,20 @@ test('feeds a partition of a topic with eight from the same lanes always', () =>
     partitionByLane.set(lane, partition)
   }
   expect(partitionByLane.size).toBe(LANE_COUNT)
+})
+
+test('a release with another number of lanes is refused by the tables, and a row keeps its whole hash (PC-18)', async () => {
+  await using database = await createTestDatabase()
+  const { db } = database
+  await inTransaction(db, (trx) => appendToOutbox(trx, [orderEvent('OrderPlaced', 'order-1')]))
+
+  expect(await db('outbox').first('lane', 'key_hash')).toEqual({
+    lane: laneOf(murmur2('order-1')),
+    key_hash: murmur2('order-1'),
+  })
+  expect(await db('lane_leases').orderBy('lane').pluck('lane')).toEqual(
+    Array.from({ length: LANE_COUNT }, (_, lane) => lane),
+  )
+  await expect(db('outbox').update({ lane: LANE_COUNT })).rejects.toMatchObject({ code: '23514' })
+  await expect(db('lane_leases').insert({ lane: LANE_COUNT })).rejects.toMatchObject({ code: '23514' })
 })

@@ -26,3 +26,15 @@ test('stores one instant alike in every time zone, also at a change to summer ti
   const stored = await database.db('outbox').select(database.db.raw(`occurred_at = ? as same`, [time]))
   expect(stored).toEqual(zones.map(() => ({ same: true })))
 }, 60_000)
+
+test('no column keeps a time without its zone (PC-48)', async () => {
+  await using database = await createTestDatabase({ orders: true })
+  const { rows } = await database.db.raw(
+    `select distinct data_type
+       from information_schema.columns
+      where table_schema = current_schema()
+        and (data_type like 'time%' or data_type = 'date')`,
+  )
+
+  expect(rows).toEqual([{ data_type: 'timestamp with time zone' }])
+})

@@ -44,18 +44,22 @@ test('notifies of the lanes of a commit, as a bitmap', async () => {
   expect(listener.payloads).toEqual([toBitmap([laneOfId('a'), laneOfId('b')]).toString(16)])
 })
 
-test('makes few notifications of many commits, and leaves no lane out', async () => {
+test('makes few notifications of many commits, none of them in a commit, and leaves no lane out (PC-46)', async () => {
   await using database = await createTestDatabase()
   await using listener = await listen(database)
   await using _notifier = startWakeNotifier(database.db, { intervalMs: 200 })
   const ids = Array.from({ length: 100 }, (_, index) => `o-${index}`)
   const expected = new Set(ids.map(laneOfId))
+  // NOTIFY in a transaction makes all commits of the server wait for one lock.
+  const inCommits: string[] = []
+  database.db.on('query', ({ sql }) => inCommits.push(sql))
 
   await Promise.all(ids.map((id) => inTransaction(database.db, (trx) => appendToOutbox(trx, [orderEvent('A', id)]))))
   await listener.until(() => listener.lanes().size === expected.size)
 
   expect(listener.lanes()).toEqual(expected)
   expect(listener.payloads.length).toBeLessThan(50)
+  expect(inCommits.filter((sql) => /notify/i.test(sql))).toEqual([])
 })
 
 test('commits payloads far larger than a notification may be (PC-41)', async () => {
