@@ -85,7 +85,7 @@ async function wipe({ database: { db } }: Setting): Promise<void> {
   )
 }
 
-test('F25: a batch whose consumer ends at any statement has each effect once and loses none', async () => {
+test('PC-50 F25: a batch whose consumer ends at any statement has each effect once and loses none', async () => {
   await using scene = await createScene()
   const points = await atEveryPoint(async (at, when) => {
     await wipe(scene)

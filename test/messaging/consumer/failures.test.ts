@@ -251,7 +251,7 @@ test('F27: a zombie that comes back after another member has processed its batch
   expect(await zombie.effects()).toHaveLength(4)
 })
 
-test('a stop cuts a handler that does not end within the grace period, and nothing of it remains', async () => {
+test('PC-78: a stop cuts a handler that does not end within the grace period, and nothing of it remains', async () => {
   const started = Promise.withResolvers<void>()
   await using setting = await createSetting(
     async (trx, event) => {

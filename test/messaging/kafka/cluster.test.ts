@@ -59,7 +59,7 @@ test('K6 writes to and reads from the other partitions while one has no leader, 
 })
 
 test.each(['SIGKILL', 'SIGSTOP', 'SIGTERM'] as const)(
-  'K3 PC-01 loses and reorders nothing when a broker gets %s under load',
+  'K3 PC-01 PC-58 loses and reorders nothing when a broker gets %s under load',
   async (signal) => {
     await using publisher = openPublisher(cluster)
     const topic = uniqueTopic('moves')
