@@ -3,7 +3,7 @@
  *
  * New traces by ratio, others as their parent; and the cases that a standard
  * sampler does not know: the second span of a statement, work that belongs to
- * nothing, and a root that stands in for a child.
+ * nothing, a root that stands in for a child, and a batch's own trace.
  */
 import { type Context, type Link, type SpanAttributes, type SpanKind, TraceFlags, trace } from '@opentelemetry/api'
 import {
@@ -21,14 +21,16 @@ const KNEX_SCOPE = '@opentelemetry/instrumentation-knex'
 /** Makes the sampler of `config`. */
 export function createSampler({ parentBased, ratio }: SamplerConfig): Sampler {
   const byRatio = new TraceIdRatioBasedSampler(ratio)
-  return new OutboxSampler(parentBased ? new ParentBasedSampler({ root: byRatio }) : byRatio)
+  return new OutboxSampler(parentBased ? new ParentBasedSampler({ root: byRatio }) : byRatio, ratio > 0)
 }
 
 class OutboxSampler implements Sampler {
   readonly #delegate: Sampler
+  readonly #recordsAny: boolean
 
-  constructor(delegate: Sampler) {
+  constructor(delegate: Sampler, recordsAny: boolean) {
     this.#delegate = delegate
+    this.#recordsAny = recordsAny
   }
 
   shouldSample(
@@ -46,6 +48,8 @@ class OutboxSampler implements Sampler {
     // Housekeeping, migrations, GraphQL's work on its schema: they belong to no request and no event.
     const homeless = name.startsWith('graphql.') || attributes[ATTR_DB_SYSTEM_NAME] !== undefined
     if (homeless && !trace.getSpan(context)) return { decision: SamplingDecision.NOT_RECORD }
+    // Drawn by the library: at the share of requests on top of that none would be left.
+    if (attributes['outbox.batch'] === true) return { decision: decided(this.#recordsAny) }
     const [origin] = links
     if (attributes['outbox.trace.detached'] === true && origin) {
       return { decision: decided((origin.context.traceFlags & TraceFlags.SAMPLED) !== 0) }

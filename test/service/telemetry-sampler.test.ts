@@ -43,6 +43,8 @@ test.each([
   ['work on the schema before any request: never', 1, 'graphql.parseSchema', ROOT_CONTEXT, {}, [], false],
   ['a root in place of a recorded child', 0, 'send', ROOT_CONTEXT, detached, [{ context: context(1) }], true],
   ['a root in place of a child that was not', 1, 'send', ROOT_CONTEXT, detached, [{ context: context(0) }], false],
+  ['a batch that the library has drawn', 0.001, 'relay orders', ROOT_CONTEXT, { 'outbox.batch': true }, [], true],
+  ['a batch, where nothing is recorded', 0, 'relay orders', ROOT_CONTEXT, { 'outbox.batch': true }, [], false],
   ['a root without usable context, by ratio', 1, 'send', ROOT_CONTEXT, detached, [], true],
 ] as const)('%s (ratio %d): %s', (_case, ratio, name, parent, attributes, links, recorded) => {
   const decision = decide(ratio, name, parent, attributes, [...links])

@@ -17,6 +17,7 @@ export const ATTR_KEY = 'messaging.kafka.message.key'
 export const ATTR_OFFSET = 'messaging.kafka.offset'
 export const ATTR_CLIENT_ID = 'messaging.client.id'
 export const ATTR_GROUP = 'messaging.consumer.group.name'
+export const ATTR_BATCH_COUNT = 'messaging.batch.message_count'
 export const ATTR_ERROR_TYPE = 'error.type'
 
 export const ATTR_OUTBOX = 'outbox.name'
@@ -29,6 +30,8 @@ export const ATTR_ATTEMPT = 'outbox.attempt'
 export const ATTR_DETACHED = 'outbox.trace.detached'
 /** Why a trace was detached: old, replay, malformed. */
 export const ATTR_DETACHED_REASON = 'outbox.trace.detached.reason'
+/** On the root of a batch's trace, which the library itself has decided to record: a sampler should follow. */
+export const ATTR_BATCH = 'outbox.batch'
 /** What became of a delivery: processed, duplicate, retry, dead_lettered, waiting, skipped, unknown_type. */
 export const ATTR_RESULT = 'outbox.result'
 /** Seconds from the row's creation to the end of the delivery. */

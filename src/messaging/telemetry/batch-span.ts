@@ -1,0 +1,273 @@
+/**
+ * The traces of batches: the relay's `relay <outbox>` for what one read has
+ * found, with the read, each request to the broker and the marks under it; and
+ * a consumer's `poll <topic>`, with what its transaction does.
+ *
+ * They are apart from the events' traces, since a batch carries events of many
+ * requests; links lead from one to the other. One in a thousand is recorded,
+ * and each relay batch that repeats a failed one. While none is open, nothing
+ * here costs more than a comparison.
+ */
+import {
+  type Attributes,
+  type Context,
+  type Link,
+  ROOT_CONTEXT,
+  type Span,
+  type SpanContext,
+  SpanKind,
+  SpanStatusCode,
+  TraceFlags,
+  type Tracer,
+  trace,
+} from '@opentelemetry/api'
+import type { OutboxEvent, TraceContext } from '../envelope.ts'
+import type { TopicPartition } from '../transport.ts'
+import {
+  ATTR_BATCH,
+  ATTR_BATCH_COUNT,
+  ATTR_DESTINATION,
+  ATTR_ERROR_TYPE,
+  ATTR_GROUP,
+  ATTR_MESSAGE_ID,
+  ATTR_OPERATION_NAME,
+  ATTR_OPERATION_TYPE,
+  ATTR_OUTBOX,
+  ATTR_PARTITION,
+  ATTR_SYSTEM,
+  errorType,
+  KAFKA,
+  outboxName,
+} from './attributes.ts'
+import { isUnsampled, toSpanContext } from './trace-context.ts'
+
+/** The SDK's own limit. */
+const MAX_LINKS = 128
+
+/** Milliseconds after which a batch that never came to its end is closed: its lanes were lost, or its keys are held. */
+const GIVE_UP_AFTER_MS = 60_000
+
+let ratio = 0.001
+
+/**
+ * Sets which share of batches this thread records, 0 to 1. Decided at the
+ * start: what then fails is recorded when it is repeated.
+ * @defaultValue 0.001
+ */
+export function setBatchTraceRatio(share: number): void {
+  ratio = share
+}
+
+/** One request to the broker, as part of the batches that it serves. */
+export interface BatchSend {
+  /** Of the batch span, for links from the events' own; `null` when there is none. */
+  readonly context: SpanContext | null
+  /** Ends it, as failed if `error` is given. A batch that failed is over: its events are read anew. */
+  end(error?: unknown): void
+}
+
+interface OpenBatch {
+  readonly span: Span
+  readonly context: Context
+  readonly openedAt: number
+  /** Events that are neither marked nor given up. */
+  leftCount: number
+}
+
+const open = new Set<OpenBatch>()
+const batchOf = new WeakMap<OutboxEvent, OpenBatch>()
+
+/** Notes what a read that began at `startedAt` (Unix milliseconds) has found. */
+export function traceRead(events: readonly OutboxEvent[], startedAt: number): void {
+  if (events.length === 0 || !isDrawn()) return
+  const batch = openBatch(events, startedAt)
+  if (batch === null) return
+  tracer()
+    .startSpan(
+      'select outbox',
+      { kind: SpanKind.CLIENT, startTime: startedAt, attributes: count(events) },
+      batch.context,
+    )
+    .end()
+}
+
+/** Starts `send <topic>` for a request that carries `events`. `attempt` counts from 1. */
+export function startBatchSend(
+  events: readonly OutboxEvent[],
+  { topic, partition, attempt }: TopicPartition & { readonly attempt: number },
+): BatchSend {
+  if (open.size === 0 && attempt === 1) return untracedSend
+  const batches = batchesOf(events)
+  if (batches.size === 0 && attempt > 1) {
+    const repeated = openBatch(events, Date.now())
+    if (repeated !== null) batches.set(repeated, events.length)
+  }
+  const [first] = batches.keys()
+  if (first === undefined) return untracedSend
+
+  const spans = [...batches].map(([{ context }, share]) =>
+    tracer().startSpan(
+      `send ${topic}`,
+      {
+        kind: SpanKind.CLIENT,
+        attributes: {
+          [ATTR_SYSTEM]: KAFKA,
+          [ATTR_OPERATION_NAME]: 'send',
+          [ATTR_OPERATION_TYPE]: 'send',
+          [ATTR_DESTINATION]: topic,
+          [ATTR_PARTITION]: String(partition),
+          [ATTR_BATCH_COUNT]: share,
+          [ATTR_OUTBOX]: outboxName(),
+        },
+      },
+      context,
+    ),
+  )
+  return {
+    context: first.span.spanContext(),
+    end(error) {
+      for (const span of spans) endSpan(span, error)
+      if (error !== undefined) release(events, error)
+    },
+  }
+}
+
+/** Runs `work`, which marks `events` as published, in `mark outbox`. Their batches end with their last event. */
+export async function traceMark<T>(events: readonly OutboxEvent[], work: () => Promise<T>): Promise<T> {
+  if (open.size === 0) return await work()
+  const spans = [...batchesOf(events)].map(([{ context }, share]) =>
+    tracer().startSpan('mark outbox', { kind: SpanKind.CLIENT, attributes: { [ATTR_BATCH_COUNT]: share } }, context),
+  )
+  try {
+    const result = await work()
+    for (const span of spans) span.end()
+    release(events)
+    return result
+  } catch (error) {
+    // Marked again later: the batch stays open.
+    for (const span of spans) endSpan(span, error)
+    throw error
+  }
+}
+
+/** The root of a consumer's batch, `poll <topic>`; `null` for the many that are not recorded. */
+export function startPoll(
+  deliveries: readonly { readonly id: string | null; readonly trace: TraceContext | null }[],
+  { topic, partition, group }: TopicPartition & { readonly group: string },
+): { readonly context: Context; readonly span: SpanContext; end(error?: unknown): void } | null {
+  if (!isDrawn()) return null
+  const span = tracer().startSpan(
+    `poll ${topic}`,
+    {
+      kind: SpanKind.CLIENT,
+      root: true,
+      links: linksTo(deliveries),
+      attributes: {
+        [ATTR_BATCH]: true,
+        [ATTR_SYSTEM]: KAFKA,
+        [ATTR_OPERATION_NAME]: 'poll',
+        [ATTR_OPERATION_TYPE]: 'receive',
+        [ATTR_DESTINATION]: topic,
+        [ATTR_PARTITION]: String(partition),
+        [ATTR_GROUP]: group,
+        [ATTR_BATCH_COUNT]: deliveries.length,
+      },
+    },
+    ROOT_CONTEXT,
+  )
+  if (!span.isRecording()) return null
+  return {
+    context: trace.setSpan(ROOT_CONTEXT, span),
+    span: span.spanContext(),
+    end: (error) => endSpan(span, error),
+  }
+}
+
+const untracedSend: BatchSend = { context: null, end: () => {} }
+
+function tracer(): Tracer {
+  return trace.getTracer('graphql-outbox')
+}
+
+function isDrawn(): boolean {
+  return ratio > 0 && Math.random() < ratio
+}
+
+function openBatch(events: readonly OutboxEvent[], startTime: number): OpenBatch | null {
+  giveUpOld()
+  const span = tracer().startSpan(
+    `relay ${outboxName()}`,
+    {
+      startTime,
+      root: true,
+      links: linksTo(events),
+      attributes: { [ATTR_BATCH]: true, [ATTR_OUTBOX]: outboxName(), ...count(events) },
+    },
+    ROOT_CONTEXT,
+  )
+  if (!span.isRecording()) return null
+  const batch: OpenBatch = {
+    span,
+    context: trace.setSpan(ROOT_CONTEXT, span),
+    openedAt: performance.now(),
+    leftCount: events.length,
+  }
+  open.add(batch)
+  for (const event of events) batchOf.set(event, batch)
+  return batch
+}
+
+/** The open batches that `events` belong to, each with its share of them. */
+function batchesOf(events: readonly OutboxEvent[]): Map<OpenBatch, number> {
+  const shares = new Map<OpenBatch, number>()
+  for (const event of events) {
+    const batch = batchOf.get(event)
+    if (batch !== undefined) shares.set(batch, (shares.get(batch) ?? 0) + 1)
+  }
+  return shares
+}
+
+function release(events: readonly OutboxEvent[], error?: unknown): void {
+  for (const [batch, share] of batchesOf(events)) {
+    batch.leftCount -= share
+    if (error !== undefined) fail(batch.span, error)
+    if (batch.leftCount <= 0) close(batch)
+  }
+  for (const event of events) batchOf.delete(event)
+}
+
+function giveUpOld(): void {
+  const oldest = performance.now() - GIVE_UP_AFTER_MS
+  for (const batch of open) if (batch.openedAt < oldest) close(batch)
+}
+
+function close(batch: OpenBatch): void {
+  batch.span.end()
+  open.delete(batch)
+}
+
+function count(events: readonly unknown[]): Attributes {
+  return { [ATTR_BATCH_COUNT]: events.length }
+}
+
+/** Only to what was recorded: a link that leads nowhere helps nobody. */
+function linksTo(messages: readonly { readonly id: string | null; readonly trace: TraceContext | null }[]): Link[] {
+  const links: Link[] = []
+  for (const { id, trace: stored } of messages) {
+    if (links.length === MAX_LINKS) break
+    if (stored === null || isUnsampled(stored.traceparent)) continue
+    const context = toSpanContext(stored)
+    if (context === null || (context.traceFlags & TraceFlags.SAMPLED) === 0) continue
+    links.push({ context, ...(id === null ? {} : { attributes: { [ATTR_MESSAGE_ID]: id } }) })
+  }
+  return links
+}
+
+function endSpan(span: Span, error: unknown): void {
+  if (error !== undefined) fail(span, error)
+  span.end()
+}
+
+function fail(span: Span, error: unknown): void {
+  span.setStatus({ code: SpanStatusCode.ERROR }).setAttribute(ATTR_ERROR_TYPE, errorType(error))
+}
