@@ -53,7 +53,10 @@ export interface KeyRef {
 export interface HeldKey extends KeyRef {
   readonly state: 'backoff' | 'parked'
   readonly attempts: number
-  /** Milliseconds until the next attempt, on the database's clock at the time of reading; 0 when due. */
+  /**
+   * Milliseconds until the next attempt, on the database's clock at the time of
+   * reading; 0 when due. Of a parked key: until its first event may be skipped.
+   */
   readonly dueInMs: number
   readonly reason: string
   /** What an operator asked for; `null` when nothing. */
@@ -65,10 +68,16 @@ export interface HoldRequest {
   /** Attempts spent on the key's first event so far, this one included. */
   readonly attempts: number
   readonly reason: string
-  /** Milliseconds until the next attempt. */
+  /** Milliseconds until the next attempt, or until a parked key's first event may be skipped. */
   readonly retryInMs: number
   /** Park the key: it waits for an operator. */
   readonly park: boolean
+}
+
+/** How much of a held key is read at once. */
+export interface HeldLimit {
+  readonly count: number
+  readonly bytes: number
 }
 
 /** What a fenced write did. */
@@ -101,13 +110,21 @@ export interface RelaySource {
   holdFollowers(ownership: Ownership, key: KeyRef): Promise<Settlement>
   /** The relay's held keys in these lanes. */
   heldKeys(lanes: readonly number[]): Promise<readonly HeldKey[]>
-  /** A held key's events in append order, at most `limit`. */
-  readHeld(key: KeyRef, limit: number): Promise<readonly OutboxEvent[]>
+  /** A held key's events in append order, at most `limit.count`, ending at `limit.bytes` of payload; one at least. */
+  readHeld(key: KeyRef, limit: HeldLimit): Promise<readonly OutboxEvent[]>
+  /**
+   * Leaves a parked key's first event out for good, where that is what an
+   * operator asked for and its time has come: the event counts as skipped, and
+   * the key is in back-off and due. Changes nothing otherwise.
+   */
+  skip(ownership: Ownership, key: KeyRef): Promise<Settlement>
   /** Lets a key go once no held event of it is left; resolves to whether it did. */
   releaseKey(ownership: Ownership, key: KeyRef): Promise<boolean>
 
   /** Counts one attempt on an event before it is sent, for lanes whose owners keep dying. Resolves to the count; 0 when fenced. */
   recordAttempt(ownership: Ownership, event: OutboxEvent): Promise<number>
+  /** Sets the count back to 0: the owner has survived the send, whatever came of it. */
+  clearAttempts(ownership: Ownership, event: OutboxEvent): Promise<Settlement>
   /** Resets a lane's crash count. */
   clearCrashes(ownership: Ownership): Promise<Settlement>
   /** Gives lanes back. */

@@ -30,11 +30,28 @@ export class Chores {
 
   /** Does `work` in the background, again and again until it resolves or the worker is cancelled. */
   start(work: () => Promise<void>): void {
-    const chore = untraced(() => this.#untilDone(work)).finally(() => {
+    const chore = untraced(async () => {
+      await this.insist(work)
+    }).finally(() => {
       this.#running.delete(chore)
       this.#options.onDone()
     })
     this.#running.add(chore)
+  }
+
+  /** Does `work` again and again until it resolves; resolves to whether it did, and was not cancelled before. */
+  async insist(work: () => Promise<void>): Promise<boolean> {
+    const { cancelled } = this.#options
+    while (!cancelled.aborted) {
+      try {
+        await work()
+        this.succeeded()
+        return true
+      } catch (error) {
+        await this.failed(error, cancelled)
+      }
+    }
+    return false
   }
 
   async idle(): Promise<void> {
@@ -55,19 +72,6 @@ export class Chores {
     this.problem = `The relay cannot ask the database (${code})`
     this.#failures += 1
     await clock.pause(backoffMs(databaseBackoff, this.#failures, clock.random()), signal)
-  }
-
-  async #untilDone(work: () => Promise<void>): Promise<void> {
-    const { cancelled } = this.#options
-    while (!cancelled.aborted) {
-      try {
-        await work()
-        this.succeeded()
-        return
-      } catch (error) {
-        await this.failed(error, cancelled)
-      }
-    }
   }
 }
 

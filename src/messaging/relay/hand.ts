@@ -106,6 +106,16 @@ export class Hand {
     return this.#lanes.has(lane)
   }
 
+  /** The lease under which a lane is ours; `null` when it is not. */
+  leaseOf(lane: number): Lease | null {
+    return this.#lanes.get(lane)?.grant ?? null
+  }
+
+  /** Whether the lane is still ours under this very lease: it may have been lost and come back. */
+  holdsUnder({ lane, token }: Lease): boolean {
+    return this.#lanes.get(lane)?.grant.token === token
+  }
+
   /** Marks lanes as having something to read; all of them without an argument. */
   touch(lanes: readonly number[] = this.lanes): void {
     for (const lane of lanes) {
@@ -160,7 +170,7 @@ export class Hand {
       const seen = got.get(lane)
       if (seen === undefined) continue
       seen.count += 1
-      seen.bytes += payload?.length ?? 0
+      seen.bytes += payload === null ? 0 : Buffer.byteLength(payload)
     }
     for (const { lane, limit } of plan) {
       const state = this.#lanes.get(lane)
@@ -192,6 +202,11 @@ export class Hand {
     if (events?.get(taken.event.seq) !== taken) return
     events.delete(taken.event.seq)
     this.#discount(taken)
+  }
+
+  /** Lets all of a lane's events go that `belongs` names. */
+  dropWhere(lane: number, belongs: (event: OutboxEvent) => boolean): void {
+    for (const taken of this.#lanes.get(lane)?.events.values() ?? []) if (belongs(taken.event)) this.drop(taken)
   }
 
   /** Whether an event is still in hand under the lease it was read under. */

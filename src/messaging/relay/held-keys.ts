@@ -16,14 +16,31 @@ import type { HeldKeySummary } from './protocol.ts'
 /** Ten attempts of these pauses take about four minutes. */
 const heldBackoff: Backoff = { firstMs: 1_000, maxMs: 60_000 }
 
+/**
+ * Milliseconds after its last attempt before a parked key's first event may be
+ * skipped: twice the time for which a driver may have a batch on its way, so
+ * that no late send brings the event after all.
+ */
+const SKIP_REST_MS = 60_000
+
+/** What is to be done with a key that is due. */
+export interface DueKey {
+  readonly ref: KeyRef
+  /** `resume` and `skip` are what an operator asked of a parked key. */
+  readonly task: 'publish' | 'resume' | 'skip'
+  readonly reason: string
+}
+
 interface State {
   readonly ref: KeyRef
-  state: 'backoff' | 'parked'
+  readonly state: 'backoff' | 'parked'
+  /** `null` while the key waits for an operator. */
+  task: DueKey['task'] | null
   attempts: number
-  reason: string
+  readonly reason: string
   dueAt: number
-  /** Its held events are being published, or its state is being written down: nothing else begins with it. */
-  running: boolean
+  /** Nothing else begins with a key whose task is being carried out, or whose state is being written down. */
+  phase: 'resting' | 'running' | 'writing'
 }
 
 export class HeldKeys {
@@ -38,34 +55,44 @@ export class HeldKeys {
 
   /** Whether an event's key is held, so that the event has to wait with it. */
   has(topic: string, event: OutboxEvent): boolean {
-    return this.#keys.size > 0 && this.#keys.has(keyOf(refOf(topic, event)))
+    return this.#keys.size > 0 && this.#keys.has(nameOfKey(refOf(topic, event)))
   }
 
-  /** Takes in what the database says of the lanes. A request makes a key due: `resume` a parked one, `retry_now` one in back-off. */
+  /** Whether the database may not know yet that the key is held. */
+  isBeingWritten(ref: KeyRef): boolean {
+    return this.#keys.get(nameOfKey(ref))?.phase === 'writing'
+  }
+
+  /** Takes in what the database says. A request makes a key due: `resume` and `skip` a parked one, `retry_now` one in back-off. */
   load(held: readonly HeldKey[]): void {
     for (const key of held) {
-      const known = this.#keys.get(keyOf(key))
-      if (known?.running) continue
-      const resumed = key.request === 'resume' || (key.request === 'retry_now' && key.state === 'backoff')
-      this.#keys.set(keyOf(key), {
+      const known = this.#keys.get(nameOfKey(key))
+      if (known !== undefined && known.phase !== 'resting') continue
+      const isAtOnce = key.request === 'resume' || key.request === 'retry_now'
+      this.#keys.set(nameOfKey(key), {
         ref: { lane: key.lane, topic: key.topic, aggregateType: key.aggregateType, aggregateId: key.aggregateId },
-        state: resumed ? 'backoff' : key.state,
-        // A resumed key begins anew, or its first refusal would park it at once.
-        attempts: resumed && key.state === 'parked' ? 0 : key.attempts,
+        state: key.state,
+        task: taskOf(key),
+        attempts: key.attempts,
         reason: key.reason,
-        dueAt: this.#clock.now() + (resumed ? 0 : key.dueInMs),
-        running: false,
+        dueAt: this.#clock.now() + (isAtOnce ? 0 : key.dueInMs),
+        phase: 'resting',
       })
     }
   }
 
-  /** Forgets the keys of lanes that are ours no longer. */
+  /** Forgets the keys of these lanes. */
   forgetLanes(lanes: readonly number[]): void {
     for (const [key, { ref }] of this.#keys) if (lanes.includes(ref.lane)) this.#keys.delete(key)
   }
 
   forget(ref: KeyRef): void {
-    this.#keys.delete(keyOf(ref))
+    this.#keys.delete(nameOfKey(ref))
+  }
+
+  /** Forgets a key of which the database says that it is not held; not one that is being dealt with. */
+  forgetIfResting(ref: KeyRef): void {
+    if (this.#keys.get(nameOfKey(ref))?.phase === 'resting') this.forget(ref)
   }
 
   /**
@@ -73,50 +100,64 @@ export class HeldKeys {
    * The key rests until `written` says that this is done.
    */
   refused(ref: KeyRef, reason: string, { park = false }: { park?: boolean } = {}): HoldRequest {
-    const attempts = (this.#keys.get(keyOf(ref))?.attempts ?? 0) + 1
+    const attempts = (this.#keys.get(nameOfKey(ref))?.attempts ?? 0) + 1
     const parked = park || attempts >= this.#maxAttempts
-    const retryInMs = backoffMs(heldBackoff, attempts, this.#clock.random())
-    const dueAt = this.#clock.now() + retryInMs
-    this.#keys.set(keyOf(ref), { ref, state: parked ? 'parked' : 'backoff', attempts, reason, dueAt, running: true })
+    const retryInMs = parked ? SKIP_REST_MS : backoffMs(heldBackoff, attempts, this.#clock.random())
+    this.#keys.set(nameOfKey(ref), {
+      ref,
+      state: parked ? 'parked' : 'backoff',
+      task: parked ? null : 'publish',
+      attempts,
+      reason,
+      dueAt: this.#clock.now() + retryInMs,
+      phase: 'writing',
+    })
     return { attempts, reason, retryInMs, park: parked }
   }
 
   /** Notes that the database knows of the refusal. */
   written(ref: KeyRef): void {
-    const state = this.#keys.get(keyOf(ref))
-    if (state !== undefined) state.running = false
+    const state = this.#keys.get(nameOfKey(ref))
+    if (state?.phase === 'writing') state.phase = 'resting'
   }
 
-  /** Notes that the key's first event got through: the next one's attempts begin anew. */
-  accepted(ref: KeyRef): void {
-    const state = this.#keys.get(keyOf(ref))
-    if (state !== undefined) state.attempts = 0
+  /** Notes that the key's first event got through, or that an operator lets it go on: attempts begin anew. */
+  goesOn({ ref, reason }: Pick<DueKey, 'ref' | 'reason'>): void {
+    const known = this.#keys.get(nameOfKey(ref))
+    if (known === undefined) return
+    const { dueAt, phase } = known
+    this.#keys.set(nameOfKey(ref), { ref, state: 'backoff', task: 'publish', attempts: 0, reason, dueAt, phase })
   }
 
-  /** The keys that are due, now marked as running. */
-  takeDue(): readonly KeyRef[] {
+  /** The keys that are due, at most `limit`, the longest due first, now marked as running. */
+  takeDue(limit: number): readonly DueKey[] {
+    if (limit <= 0 || this.#keys.size === 0) return []
     const now = this.#clock.now()
-    const due = [...this.#keys.values()].filter(
-      ({ state, running, dueAt }) => state === 'backoff' && !running && dueAt <= now,
-    )
-    for (const state of due) state.running = true
-    return due.map(({ ref }) => ref)
+    const due = [...this.#keys.values()]
+      .filter(({ task, phase, dueAt }) => task !== null && phase === 'resting' && dueAt <= now)
+      .sort((a, b) => a.dueAt - b.dueAt)
+      .slice(0, limit)
+    return due.flatMap((state) => {
+      if (state.task === null) return []
+      state.phase = 'running'
+      return [{ ref: state.ref, task: state.task, reason: state.reason }]
+    })
   }
 
   /** Ends a run that came to nothing, through no fault of the event: it is tried again after `ms`, at no cost of attempts. */
   postpone(ref: KeyRef, ms: number): void {
-    const state = this.#keys.get(keyOf(ref))
+    const state = this.#keys.get(nameOfKey(ref))
     if (state === undefined) return
-    state.running = false
+    state.phase = 'resting'
     state.dueAt = this.#clock.now() + ms
   }
 
   /** Milliseconds until a key is due; `null` when none will be. */
   nextDueInMs(): number | null {
-    const waits = [...this.#keys.values()].flatMap(({ state, running, dueAt }) =>
-      state === 'backoff' && !running ? [dueAt] : [],
-    )
-    return waits.length === 0 ? null : Math.max(0, Math.min(...waits) - this.#clock.now())
+    let next = Number.POSITIVE_INFINITY
+    for (const { task, phase, dueAt } of this.#keys.values())
+      if (task !== null && phase === 'resting') next = Math.min(next, dueAt)
+    return next === Number.POSITIVE_INFINITY ? null : Math.max(0, next - this.#clock.now())
   }
 
   get count(): number {
@@ -141,6 +182,12 @@ export function refOf(topic: string, event: OutboxEvent): KeyRef {
   return { lane: event.lane, topic, aggregateType: event.aggregate.type, aggregateId: event.aggregate.id }
 }
 
-function keyOf({ topic, aggregateType, aggregateId }: KeyRef): string {
+/** One string for a key. */
+export function nameOfKey({ topic, aggregateType, aggregateId }: KeyRef): string {
   return JSON.stringify([topic, aggregateType, aggregateId])
+}
+
+function taskOf({ state, request }: HeldKey): DueKey['task'] | null {
+  if (state === 'backoff') return 'publish'
+  return request === 'resume' || request === 'skip' ? request : null
 }

@@ -52,6 +52,64 @@ export async function lockHeldKey(trx: Knex.Transaction, key: KeyRef): Promise<b
   return rows.length === 1
 }
 
+/**
+ * Carries out the request to skip: leaves the first event of a parked key out,
+ * says so among the dead letters, and lets the key go on. Resolves to how many
+ * events were left out: none where nothing of the kind is asked any more, or
+ * its time has not come.
+ *
+ * The caller has locked the lane's lease, so nobody publishes the event
+ * meanwhile. Served by the primary key of `held_keys` and by outbox_held.
+ */
+export async function skipFirst(trx: Knex.Transaction, key: KeyRef, ruleTopic: string): Promise<number> {
+  const { rows } = await trx.raw<{ rows: { skipped: number }[] }>(
+    `with asked as (
+       update held_keys
+          set state = 'backoff',
+              attempts = 0,
+              next_attempt_at = clock_timestamp(),
+              request = null
+        where holder = 'relay'
+          and topic = :topic
+          and aggregate_type = :aggregateType
+          and aggregate_id = :aggregateId
+          and state = 'parked'
+          and request = 'skip'
+          and next_attempt_at <= clock_timestamp()
+       returning reason),
+     first as (
+       select outbox.id
+         from outbox
+        where exists (select 1 from asked)
+          and outbox.held
+          and outbox.lane = :lane
+          and outbox.aggregate_type = :aggregateType
+          and outbox.aggregate_id = :aggregateId
+          and coalesce(outbox.topic, :ruleTopic) = :topic
+        order by outbox.seq
+        limit 1),
+     left_out as (
+       update outbox
+          set published_at = clock_timestamp(),
+              held = false
+         from first
+        where outbox.id = first.id
+       returning outbox.id, outbox.event_type),
+     declared as (
+       insert into dead_letters (holder, state, event_id, event_type, topic, aggregate_type, aggregate_id, reason, settled_at)
+       select 'relay', 'skipped', left_out.id, left_out.event_type, :topic, :aggregateType, :aggregateId, asked.reason, clock_timestamp()
+         from left_out
+        cross join asked
+           on conflict (holder, event_id) where event_id is not null
+           do update set state = 'skipped',
+                         settled_at = excluded.settled_at)
+     select count(*)::integer as skipped
+       from left_out`,
+    { ...toColumns(key), lane: key.lane, ruleTopic },
+  )
+  return rows[0]?.skipped ?? 0
+}
+
 /** The relay's held keys in `lanes`. */
 export async function selectHeldKeys(db: Knex, lanes: readonly number[]): Promise<readonly HeldKey[]> {
   const { rows } = await db.raw<{ rows: HeldKeyRow[] }>(

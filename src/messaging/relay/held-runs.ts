@@ -1,136 +1,206 @@
 /**
  * Publishes the events of held keys that are due: the first alone, then the
- * rest in order, until none is left and the key is let go.
+ * rest in order, until none is left and the key is let go. An operator's
+ * request to skip leaves the first one out.
+ *
+ * A run is bound to the lease under which it began, and ends with it.
  */
 import type { OutboxEvent } from '../envelope.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
-import type { KeyRef, RelaySource } from '../source.ts'
+import type { KeyRef, Lease, Ownership, RelaySource } from '../source.ts'
 import { untraced } from '../telemetry/tracing.ts'
 import type { TopicPartition } from '../transport.ts'
 import type { Chores } from './chores.ts'
 import type { Destinations } from './destinations.ts'
 import type { Hand } from './hand.ts'
-import type { HeldKeys } from './held-keys.ts'
+import type { DueKey, HeldKeys } from './held-keys.ts'
+import { type Holding, isHeld } from './holding.ts'
 import type { PartitionQueue } from './partition-queue.ts'
+import { approximateBytes } from './record.ts'
+import { DEADLY, type SoloLanes } from './solo-lanes.ts'
 
 /** How long a key waits whose destination rests, or whose database failed. */
 const POSTPONE_MS = 1_000
+/** How long a key waits that could not be let go yet. */
+const RELEASE_AGAIN_MS = 100
+/** Runs at once: each takes memory for a batch, and the connections are few. */
+const MAX_RUNS = 8
 
 export interface HeldRunsOptions {
   readonly source: RelaySource
   readonly hand: Hand
   readonly heldKeys: HeldKeys
+  readonly holding: Holding
+  readonly solo: SoloLanes
   readonly chores: Chores
   readonly destinations: Destinations
   readonly queueOf: (where: TopicPartition) => PartitionQueue
   readonly batchSize: number
+  readonly maxBatchBytes: number
   readonly clock: Clock
   readonly logger: Logger
   readonly draining: AbortSignal
-  readonly onFenced: (lanes: readonly number[]) => void
+  readonly onPublished: (count: number, where: TopicPartition) => void
+  readonly onFenced: (ownership: Ownership, lanes: readonly number[]) => void
   /** A key was let go, or something of it has changed: the lane is worth a look. */
   readonly onChange: (lanes: readonly number[]) => void
 }
 
 export class HeldRuns {
   readonly #options: HeldRunsOptions
-  readonly #running = new Set<Promise<void>>()
+  readonly #running = new Map<Promise<void>, number>()
 
   constructor(options: HeldRunsOptions) {
     this.#options = options
   }
 
-  /** Starts a run for each key that is due. */
+  /** Starts a run for each key that is due, as far as there is room. */
   start(): void {
-    const { heldKeys, onChange } = this.#options
-    for (const key of heldKeys.takeDue()) {
-      const running = untraced(() => this.#run(key))
-        .catch(() => {
-          heldKeys.postpone(key, POSTPONE_MS)
-        })
+    const { hand, heldKeys, onChange } = this.#options
+    for (const due of heldKeys.takeDue(MAX_RUNS - this.#running.size)) {
+      const lease = hand.leaseOf(due.ref.lane)
+      if (lease === null) {
+        heldKeys.forget(due.ref)
+        continue
+      }
+      const running = untraced(() => this.#run(due, lease))
+        .catch(() => this.#postpone(due.ref, lease, POSTPONE_MS))
         .finally(() => {
           this.#running.delete(running)
-          onChange([key.lane])
+          onChange([due.ref.lane])
         })
-      this.#running.add(running)
+      this.#running.set(running, due.ref.lane)
     }
+  }
+
+  /** Milliseconds until a run can begin; `null` when none will, or the end of another comes first. */
+  nextDueInMs(): number | null {
+    return this.#running.size < MAX_RUNS ? this.#options.heldKeys.nextDueInMs() : null
+  }
+
+  /** The lanes that have a run: they are not given back under it. */
+  get lanes(): ReadonlySet<number> {
+    return new Set(this.#running.values())
   }
 
   async idle(): Promise<void> {
-    while (this.#running.size > 0) await Promise.all(this.#running)
+    while (this.#running.size > 0) await Promise.all(this.#running.keys())
   }
 
-  async #run(key: KeyRef): Promise<void> {
-    const { source, hand, heldKeys, draining, logger } = this.#options
-    let limit = 1
-    while (hand.holds(key.lane)) {
-      if (draining.aborted) {
-        heldKeys.postpone(key, 0)
-        return
-      }
-      const events = await source.readHeld(key, limit)
+  async #run(due: DueKey, lease: Lease): Promise<void> {
+    const { source, hand, heldKeys, holding, batchSize, maxBatchBytes, draining, logger } = this.#options
+    const key = due.ref
+    const ownership = { owner: hand.owner, leases: [lease] }
+    if (!(await this.#obey(due, ownership))) {
+      // Nothing of the kind is asked any more, or not yet.
+      this.#postpone(key, lease, POSTPONE_MS)
+      holding.learn([key.lane])
+      return
+    }
+    let count = 1
+    while (hand.holdsUnder(lease)) {
+      if (draining.aborted) return this.#postpone(key, lease, 0)
+      const events = withinBytes(await source.readHeld(key, { count, bytes: maxBatchBytes }), maxBatchBytes)
       if (events.length === 0) {
-        const isReleased = await source.releaseKey(hand.ownership([key.lane]), key)
-        if (!isReleased && (await this.#isHeld(key))) {
+        const isReleased = await source.releaseKey(ownership, key)
+        if (!isReleased && (await isHeld(source, key))) {
           // Something of the key has become held meanwhile, or the lane is lost:
           // a later run finds out which.
-          heldKeys.postpone(key, 0)
-          return
+          return this.#postpone(key, lease, RELEASE_AGAIN_MS)
         }
         // Released now, or by a release whose answer was lost.
-        heldKeys.forget(key)
+        if (hand.holdsUnder(lease)) heldKeys.forget(key)
         logger.info({ ...key }, 'held key let go')
         return
       }
-      if (!(await this.#publish(key, events))) return
-      limit = this.#options.batchSize
+      if (!(await this.#publish(due, lease, events))) return
+      count = hand.goesAlone(key.lane) ? 1 : batchSize
     }
-    heldKeys.forget(key)
   }
 
-  async #isHeld(key: KeyRef): Promise<boolean> {
-    const held = await this.#options.source.heldKeys([key.lane])
-    return held.some(
-      ({ topic, aggregateType, aggregateId }) =>
-        topic === key.topic && aggregateType === key.aggregateType && aggregateId === key.aggregateId,
-    )
+  /**
+   * Does what an operator asked of a parked key, before anything is sent: the
+   * database then says that the key goes on, and takes no request to skip an
+   * event that may be on its way.
+   */
+  async #obey({ ref, task, reason }: DueKey, ownership: Ownership): Promise<boolean> {
+    const { source, heldKeys, logger, onFenced } = this.#options
+    switch (task) {
+      case 'publish':
+        return true
+      case 'resume': {
+        const { fencedLanes } = await source.hold(ownership, ref, { attempts: 0, reason, retryInMs: 0, park: false })
+        onFenced(ownership, fencedLanes)
+        heldKeys.goesOn({ ref, reason })
+        return fencedLanes.length === 0
+      }
+      case 'skip': {
+        const { changed, fencedLanes } = await source.skip(ownership, ref)
+        onFenced(ownership, fencedLanes)
+        if (changed === 0) return false
+        logger.warn({ ...ref }, 'first event of a parked key skipped')
+        heldKeys.goesOn({ ref, reason })
+        return true
+      }
+    }
   }
 
   /** Resolves to whether to go on with the key's next events. */
-  async #publish(key: KeyRef, events: readonly OutboxEvent[]): Promise<boolean> {
-    const { source, hand, heldKeys, chores, destinations, queueOf, clock, onFenced, logger } = this.#options
+  async #publish(due: DueKey, lease: Lease, events: readonly OutboxEvent[]): Promise<boolean> {
+    const { hand, heldKeys, holding, solo, destinations, queueOf, clock } = this.#options
     const [first] = events
     const where = first === undefined ? null : destinations.place(first, clock.now())
     if (first === undefined || where === null) {
-      heldKeys.postpone(key, POSTPONE_MS)
+      this.#postpone(due.ref, lease, POSTPONE_MS)
       return false
     }
-    const failure = await queueOf(where).sendApart(events, () => hand.holds(key.lane))
-    if (failure === 'unwanted') {
-      heldKeys.forget(key)
-      return false
+    if (hand.goesAlone(due.ref.lane)) {
+      const verdict = await solo.admit(first)
+      if (verdict === 'deadly') holding.hold(where.topic, first, { reason: DEADLY, park: true })
+      if (verdict !== 'send') return false
     }
-    const ownership = hand.ownership([key.lane])
-    if (failure === null) {
-      const { fencedLanes } = await source.settle(ownership, events)
-      onFenced(fencedLanes)
-      heldKeys.accepted(key)
-      return true
-    }
+    const failure = await queueOf(where).sendApart(events, () => hand.holdsUnder(lease))
+    if (failure === 'unwanted' || !hand.holdsUnder(lease)) return false
+    if (failure === null) return await this.#settle(due, lease, events, where)
+    solo.survived([first])
     if (failure.kind === 'record' && failure.outcome === 'refused') {
-      // Of several, the culprit is found by sending them one by one.
-      if (events.length > 1) return await this.#publish(key, [first])
-      const request = heldKeys.refused(key, failure.reason)
-      logger.warn({ ...key, event_id: first.id, ...request }, request.park ? 'key parked' : 'key held')
-      chores.start(async () => {
-        onFenced((await source.hold(hand.ownership([key.lane]), key, request)).fencedLanes)
-        heldKeys.written(key)
-      })
+      // Of several, the culprit is found by halving.
+      if (events.length > 1) return await this.#publish(due, lease, events.slice(0, Math.ceil(events.length / 2)))
+      holding.hold(where.topic, first, { reason: failure.reason, park: false })
       return false
     }
     destinations.failed(failure)
-    heldKeys.postpone(key, destinations.nextChangeInMs() ?? POSTPONE_MS)
+    heldKeys.postpone(due.ref, destinations.nextChangeInMs() ?? POSTPONE_MS)
     return false
   }
+
+  async #settle(due: DueKey, lease: Lease, events: readonly OutboxEvent[], where: TopicPartition): Promise<boolean> {
+    const { source, hand, heldKeys, chores, destinations, onFenced, onPublished } = this.#options
+    const ownership = { owner: hand.owner, leases: [lease] }
+    destinations.succeeded(where)
+    // Until it works: to send them again would make a copy at each failure.
+    const isDone = await chores.insist(async () => {
+      const { changed, fencedLanes } = await source.settle(ownership, events)
+      onPublished(changed, where)
+      onFenced(ownership, fencedLanes)
+    })
+    if (isDone && hand.holdsUnder(lease)) heldKeys.goesOn(due)
+    return isDone
+  }
+
+  #postpone(key: KeyRef, lease: Lease, ms: number): void {
+    const { hand, heldKeys } = this.#options
+    if (hand.holdsUnder(lease)) heldKeys.postpone(key, ms)
+  }
+}
+
+/** As many of the first events as fit in one batch; one at least. */
+function withinBytes(events: readonly OutboxEvent[], maxBytes: number): readonly OutboxEvent[] {
+  let bytes = 0
+  const end = events.findIndex((event, index) => {
+    bytes += approximateBytes(event)
+    return index > 0 && bytes > maxBytes
+  })
+  return end === -1 ? events : events.slice(0, end)
 }

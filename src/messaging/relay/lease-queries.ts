@@ -113,6 +113,18 @@ export async function deleteWorker(db: Knex, owner: string): Promise<void> {
 }
 
 /**
+ * Bounds how long this transaction waits for a lock, and how long the server
+ * keeps its locks when it goes quiet: a key that an operator has locked, or a
+ * relay that freezes between two statements, would keep a lane from everybody.
+ */
+export async function boundLocks(trx: Knex.Transaction): Promise<void> {
+  await trx.raw(
+    `select set_config('lock_timeout', '2s', true),
+            set_config('idle_in_transaction_session_timeout', '5s', true)`,
+  )
+}
+
+/**
  * Locks one lane's lease for the rest of the transaction, if it is still ours.
  * For share: fenced writes do not wait for each other, and a takeover waits for
  * them.

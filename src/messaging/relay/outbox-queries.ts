@@ -1,7 +1,7 @@
 /** The relay's SQL on `outbox`. One function, one statement; rows do not leave this file. */
 import type { Knex } from 'knex'
 import type { OutboxEvent } from '../envelope.ts'
-import type { Exclusion, KeyRef, Ownership, ReadRequest, Settlement } from '../source.ts'
+import type { Exclusion, HeldLimit, KeyRef, Ownership, ReadRequest, Settlement } from '../source.ts'
 
 interface OutboxRow {
   id: string
@@ -173,25 +173,40 @@ export async function moveToHeld(trx: Knex.Transaction, key: KeyRef, ruleTopic: 
   return rowCount
 }
 
-/** A held key's events in append order. Served by outbox_held. */
+/** Sets an event's count of attempts back. Fenced as in `markPublished`, by a caller that has locked the lease. */
+export async function resetAttempts(trx: Knex.Transaction, event: OutboxEvent): Promise<number> {
+  return await trx('outbox').where({ id: event.id }).andWhere('attempts', '>', 0).update({ attempts: 0 })
+}
+
+/**
+ * A held key's events in append order, ending at the limit's bytes as in
+ * `selectPending`. Served by outbox_held.
+ */
 export async function selectHeld(
   db: Knex,
   key: KeyRef,
   ruleTopic: string,
-  limit: number,
+  { count, bytes }: HeldLimit,
 ): Promise<readonly OutboxEvent[]> {
   const { rows } = await db.raw<{ rows: OutboxRow[] }>(
-    `select id, seq, lane, key_hash, aggregate_type, aggregate_id, aggregate_version, event_type,
-            payload::text as payload, headers, traceparent, tracestate, occurred_at, created_at, topic
-       from outbox
-      where held
-        and lane = :lane
-        and aggregate_type = :aggregateType
-        and aggregate_id = :aggregateId
-        and coalesce(topic, :ruleTopic) = :topic
-      order by seq
-      limit :limit`,
-    { ...toKeyColumns(key), ruleTopic, limit },
+    `select e.id, e.seq, e.lane, e.key_hash, e.aggregate_type, e.aggregate_id, e.aggregate_version, e.event_type,
+            e.payload, e.headers, e.traceparent, e.tracestate, e.occurred_at, e.created_at, e.topic
+       from (select c.*,
+                    sum(coalesce(octet_length(c.payload), 0)) over (order by c.seq rows between unbounded preceding and 1 preceding) as before
+               from (select id, seq, lane, key_hash, aggregate_type, aggregate_id, aggregate_version, event_type,
+                            payload::text as payload, headers, traceparent, tracestate, occurred_at, created_at, topic
+                       from outbox
+                      where held
+                        and lane = :lane
+                        and aggregate_type = :aggregateType
+                        and aggregate_id = :aggregateId
+                        and coalesce(topic, :ruleTopic) = :topic
+                      order by seq
+                      limit :count) as c) as e
+      where e.before is null
+         or e.before < :bytes
+      order by e.seq`,
+    { ...toKeyColumns(key), ruleTopic, count, bytes },
   )
   return rows.map(toOutboxEvent)
 }

@@ -2,12 +2,21 @@
 import type { Knex } from 'knex'
 import type { TopicRule } from '../outbox/topic-rule.ts'
 import type { KeyRef, LaneDirectory, Ownership, RelaySource, Settlement, TopicRegistry } from '../source.ts'
-import { deleteIfEmpty, lockHeldKey, selectHeldKeys, upsertHeldKey } from './held-queries.ts'
-import { claimLanes, deleteWorker, lockLease, releaseLanes, renewWorkers, resetCrashes } from './lease-queries.ts'
+import { deleteIfEmpty, lockHeldKey, selectHeldKeys, skipFirst, upsertHeldKey } from './held-queries.ts'
+import {
+  boundLocks,
+  claimLanes,
+  deleteWorker,
+  lockLease,
+  releaseLanes,
+  renewWorkers,
+  resetCrashes,
+} from './lease-queries.ts'
 import {
   countAttempt,
   markPublished,
   moveToHeld,
+  resetAttempts,
   selectHeld,
   selectPending,
   selectPendingLanes,
@@ -19,6 +28,7 @@ export function createPostgresSource({ db, topicFor }: { db: Knex; topicFor: Top
   /** Runs `work` under the key's lane lease, or not at all when it is lost. */
   async function fenced(ownership: Ownership, work: (trx: Knex.Transaction) => Promise<number>): Promise<Settlement> {
     return await db.transaction(async (trx) => {
+      await boundLocks(trx)
       if (!(await lockLease(trx, ownership))) {
         return { changed: 0, fencedLanes: ownership.leases.map(({ lane }) => lane) }
       }
@@ -41,6 +51,7 @@ export function createPostgresSource({ db, topicFor }: { db: Knex; topicFor: Top
       ),
     heldKeys: async (lanes) => await selectHeldKeys(db, lanes),
     readHeld: async (key, limit) => await selectHeld(db, key, ruleTopic(key), limit),
+    skip: async (ownership, key) => await fenced(ownership, async (trx) => await skipFirst(trx, key, ruleTopic(key))),
     releaseKey: async (ownership, key) => {
       const { changed } = await fenced(ownership, async (trx) => {
         await lockHeldKey(trx, key)
@@ -49,6 +60,7 @@ export function createPostgresSource({ db, topicFor }: { db: Knex; topicFor: Top
       return changed === 1
     },
     recordAttempt: async (ownership, event) => await countAttempt(db, ownership, event),
+    clearAttempts: async (ownership, event) => await fenced(ownership, async (trx) => await resetAttempts(trx, event)),
     clearCrashes: async (ownership) => await resetCrashes(db, ownership),
     release: async (ownership) => await releaseLanes(db, ownership),
   }

@@ -30,7 +30,6 @@ function headersOf(event: OutboxEvent, topic: string, trace: TraceContext | null
 /** About how many bytes `event` takes in a record batch. Never too few for text in the Latin script; the driver checks the exact size. */
 export function approximateBytes(event: OutboxEvent): number {
   const payload = event.payload === null ? 0 : Buffer.byteLength(event.payload)
-  let headers = 0
-  for (const [name, value] of Object.entries(event.headers)) headers += name.length + Buffer.byteLength(value)
+  const headers = Buffer.byteLength(JSON.stringify(event.headers))
   return payload + headers + Buffer.byteLength(event.aggregate.id) + RECORD_OVERHEAD_BYTES
 }

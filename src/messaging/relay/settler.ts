@@ -6,7 +6,7 @@
  * failing database is waited out: the events stay in hand, so they are not read
  * a second time.
  */
-import type { RelaySource } from '../source.ts'
+import type { Ownership, RelaySource } from '../source.ts'
 import { ATTR_DESTINATION, ATTR_OUTBOX, outboxName } from '../telemetry/attributes.ts'
 import { getInstruments } from '../telemetry/metrics.ts'
 import { untraced } from '../telemetry/tracing.ts'
@@ -23,7 +23,7 @@ export interface SettlerOptions {
   readonly chores: Chores
   readonly cancelled: AbortSignal
   /** Room was made, or lanes were found lost. */
-  readonly onSettled: (fencedLanes: readonly number[]) => void
+  readonly onSettled: (ownership: Ownership, fencedLanes: readonly number[]) => void
 }
 
 export class Settler {
@@ -39,9 +39,15 @@ export class Settler {
 
   /** Takes over events that the broker has accepted at `where`. */
   accept(events: readonly HandEvent[], where: TopicPartition): void {
-    getInstruments().published.add(events.length, { [ATTR_OUTBOX]: outboxName(), [ATTR_DESTINATION]: where.topic })
+    measurePublished(events.length, where)
     for (const taken of events) this.#accepted.push(taken)
     this.#start()
+  }
+
+  /** Counts events of held keys, which were settled apart. */
+  countApart(count: number, where: TopicPartition): void {
+    measurePublished(count, where)
+    this.publishedCount += count
   }
 
   /** Resolves once everything accepted is settled, or given up on cancellation. */
@@ -83,6 +89,10 @@ export class Settler {
     )
     this.publishedCount += changed
     for (const taken of batch) hand.drop(taken)
-    onSettled(fencedLanes)
+    onSettled(ownership, fencedLanes)
   }
+}
+
+function measurePublished(count: number, { topic }: TopicPartition): void {
+  getInstruments().published.add(count, { [ATTR_OUTBOX]: outboxName(), [ATTR_DESTINATION]: topic })
 }

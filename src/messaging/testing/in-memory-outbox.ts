@@ -11,6 +11,7 @@ import type { Clock } from '../lifecycle/clock.ts'
 import type {
   DirectoryView,
   HeldKey,
+  HeldLimit,
   HoldRequest,
   KeyRef,
   LaneDirectory,
@@ -74,6 +75,7 @@ export class InMemoryOutbox implements RelaySource, LaneDirectory, TopicRegistry
   readonly #keys = new Map<string, Key>()
   readonly #topics = new Map<string, number>()
   readonly #marks: Mark[] = []
+  readonly #skipped: OutboxEvent[] = []
   #lastSeq = 0n
 
   constructor(options: InMemoryOutboxOptions) {
@@ -114,6 +116,11 @@ export class InMemoryOutbox implements RelaySource, LaneDirectory, TopicRegistry
   /** Every settled row so far, in order, each once. */
   get marks(): readonly Mark[] {
     return this.#marks
+  }
+
+  /** Events that an operator has left out. */
+  get skipped(): readonly OutboxEvent[] {
+    return this.#skipped
   }
 
   /** Committed events that are neither published nor held. */
@@ -199,13 +206,26 @@ export class InMemoryOutbox implements RelaySource, LaneDirectory, TopicRegistry
     )
   }
 
-  readHeld(key: KeyRef, limit: number): Promise<readonly OutboxEvent[]> {
-    return this.#options.around('readHeld', () =>
-      this.#rowsOf(key)
-        .filter(({ held }) => held)
-        .slice(0, limit)
-        .map(({ event }) => event),
-    )
+  readHeld(key: KeyRef, { count, bytes }: HeldLimit): Promise<readonly OutboxEvent[]> {
+    return this.#options.around('readHeld', () => {
+      const held = this.#rowsOf(key).filter((row) => row.held)
+      return withinBytes(held.slice(0, count), bytes).map(({ event }) => event)
+    })
+  }
+
+  skip(ownership: Ownership, key: KeyRef): Promise<Settlement> {
+    return this.#fenced('skip', ownership, (lanes) => {
+      const held = this.#keys.get(nameOf(key))
+      const now = this.#options.clock.now()
+      if (!held || !lanes.has(key.lane) || held.state !== 'parked' || held.request !== 'skip' || held.dueAt > now)
+        return 0
+      Object.assign(held, { state: 'backoff', attempts: 0, dueAt: now, request: null })
+      const first = this.#rowsOf(key).find((row) => row.held)
+      if (!first) return 0
+      this.#rowsIn(key.lane).delete(first.event.seq)
+      this.#skipped.push(first.event)
+      return 1
+    })
   }
 
   async releaseKey(ownership: Ownership, key: KeyRef): Promise<boolean> {
@@ -224,6 +244,15 @@ export class InMemoryOutbox implements RelaySource, LaneDirectory, TopicRegistry
       return row.attempts
     })
     return changed
+  }
+
+  clearAttempts(ownership: Ownership, event: OutboxEvent): Promise<Settlement> {
+    return this.#fenced('clearAttempts', ownership, (lanes) => {
+      const row = this.#rowsIn(event.lane).get(event.seq)
+      if (!row || !lanes.has(event.lane) || row.attempts === 0) return 0
+      row.attempts = 0
+      return 1
+    })
   }
 
   clearCrashes(ownership: Ownership): Promise<Settlement> {

@@ -28,6 +28,10 @@ sourceContract('the outbox in Postgres', async (): Promise<SourceUnderTest> => {
         .where({ holder: 'relay', topic, aggregate_type: aggregateType, aggregate_id: aggregateId })
         .update({ request })
     },
+    skipped: async () => {
+      const rows = await db('dead_letters').where({ holder: 'relay', state: 'skipped' }).select('event_id')
+      return rows.map(({ event_id }) => event_id)
+    },
     [Symbol.asyncDispose]: async () => await database[Symbol.asyncDispose](),
   }
 })

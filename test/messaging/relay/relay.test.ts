@@ -159,8 +159,13 @@ test('PC-14 PC-17 a worker that lost its lane during a send marks nothing, and c
   await using setting = await createRelaySetting()
   const relay = setting.start()
   await owns(relay, 64)
-  const delay = setting.broker.faults.delay(500)
+  const sent = Promise.withResolvers<void>()
+  const delay = setting.broker.faults.add(() => {
+    sent.resolve()
+    return { kind: 'delayed', ms: 500 }
+  })
   await setting.append(orderEvent('OrderPlaced', 'order-1'))
+  await sent.promise
   const thief = randomUUID()
   await setting.db('relay_workers').insert({
     owner: thief,

@@ -36,6 +36,8 @@ export interface SourceUnderTest extends AsyncDisposable {
   expire(owner: string): Promise<void>
   /** Asks something of a held key, as an operator would. */
   request(key: KeyRef, request: 'resume' | 'skip' | 'retry_now'): Promise<void>
+  /** The ids of the events that were declared skipped. */
+  skipped(): Promise<readonly string[]>
 }
 
 const ALL = Array.from({ length: 64 }, (_, lane) => lane)
@@ -211,6 +213,8 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
     expect(await under.source.hold(only(stale, key.lane), key, hold())).toEqual(nothing)
     expect(await under.source.holdFollowers(only(stale, key.lane), key)).toEqual(nothing)
     expect(await under.source.releaseKey(only(stale, key.lane), key)).toBe(false)
+    expect(await under.source.skip(only(stale, key.lane), key)).toEqual(nothing)
+    expect(await under.source.clearAttempts(only(stale, event.lane), event)).toEqual(nothing)
     expect(await under.source.recordAttempt(only(stale, event.lane), event)).toBe(0)
     expect(await under.source.clearCrashes(stale)).toEqual(nothing)
     expect(await under.source.release(stale)).toEqual(nothing)
@@ -244,8 +248,8 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
     )
 
     expect((await readAll(under)).map(({ aggregate }) => aggregate.id)).toEqual(['b'])
-    expect(await under.source.readHeld(key, 10)).toHaveLength(2)
-    expect(await under.source.readHeld(key, 1)).toHaveLength(1)
+    expect(await under.source.readHeld(key, atMost(10))).toHaveLength(2)
+    expect(await under.source.readHeld(key, atMost(1))).toHaveLength(1)
     const [held] = await under.source.heldKeys(ALL)
     expect(held).toMatchObject({ ...key, state: 'backoff', attempts: 3, reason: 'MESSAGE_TOO_LARGE', request: null })
     expect(held?.dueInMs).toBeGreaterThan(30_000)
@@ -261,7 +265,7 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
 
     expect(await readAll(under)).toHaveLength(2)
     expect((await under.source.holdFollowers(only(ownership, key.lane), key)).changed).toBe(2)
-    const seqs = (await under.source.readHeld(key, 10)).map(({ seq }) => seq)
+    const seqs = (await under.source.readHeld(key, atMost(10))).map(({ seq }) => seq)
     expect(seqs).toHaveLength(3)
     expect(seqs).toEqual(sorted(seqs))
   })
@@ -282,7 +286,7 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
     await under.source.hold(only(ownership, key.lane), key, hold())
 
     expect(await under.source.releaseKey(only(ownership, key.lane), key)).toBe(false)
-    await under.source.settle(ownership, await under.source.readHeld(key, 10))
+    await under.source.settle(ownership, await under.source.readHeld(key, atMost(10)))
     expect(await under.source.releaseKey(only(ownership, key.lane), key)).toBe(true)
     expect(await under.source.heldKeys(ALL)).toEqual([])
     await append(under, [order('a')])
@@ -313,7 +317,84 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
 
     await under.source.hold(only(ownership, key.lane), key, hold())
     expect((await readAll(under)).map(({ topic }) => topic)).toEqual([null])
-    expect((await under.source.readHeld(key, 10)).map(({ topic }) => topic)).toEqual(['special'])
+    expect((await under.source.readHeld(key, atMost(10))).map(({ topic }) => topic)).toEqual(['special'])
+  })
+
+  contract('ends a held key’s events at the bytes asked for, after one event at least', async (under) => {
+    const payload = JSON.stringify('x'.repeat(1_000))
+    await append(
+      under,
+      [1, 2, 3, 4].map(() => ({ ...order('a'), payload })),
+    )
+    const ownership = await own(under)
+    const key = await keyNamed(under, 'a')
+    await under.source.hold(only(ownership, key.lane), key, hold())
+
+    expect(await under.source.readHeld(key, { count: 10, bytes: 1_500 })).toHaveLength(2)
+    expect(await under.source.readHeld(key, { count: 10, bytes: 10 })).toHaveLength(1)
+    expect(await under.source.readHeld(key, { count: 3, bytes: 1_000_000 })).toHaveLength(3)
+  })
+
+  contract('skips the first event of a parked key when asked to, and lets the key go on', async (under) => {
+    await append(under, [order('a'), order('a'), order('a')])
+    const ownership = await own(under)
+    const key = await keyNamed(under, 'a')
+    const lease = only(ownership, key.lane)
+    await under.source.hold(lease, key, hold({ attempts: 9, park: true, retryInMs: 0 }))
+    const [first, ...others] = await under.source.readHeld(key, atMost(10))
+    await under.request(key, 'skip')
+
+    expect(await under.source.skip(lease, key)).toEqual({ changed: 1, fencedLanes: [] })
+    expect(await under.source.readHeld(key, atMost(10))).toEqual(others)
+    expect(await under.source.heldKeys([key.lane])).toMatchObject([
+      { state: 'backoff', attempts: 0, dueInMs: 0, request: null },
+    ])
+    expect(await under.skipped()).toEqual([first?.id])
+    expect(
+      await under.source.settle(
+        ownership,
+        [first].filter((event) => event !== undefined),
+      ),
+    ).toMatchObject({
+      changed: 0,
+    })
+  })
+
+  contract('skips nothing unasked, in back-off, too soon, or twice', async (under) => {
+    await append(under, [order('a'), order('a')])
+    const ownership = await own(under)
+    const key = await keyNamed(under, 'a')
+    const lease = only(ownership, key.lane)
+    const park = async (request: Parameters<typeof hold>[0]) => {
+      await under.source.hold(lease, key, hold(request))
+      if (request?.reason !== 'UNASKED') await under.request(key, 'skip')
+    }
+    const nothing = { changed: 0, fencedLanes: [] }
+
+    expect(await under.source.skip(lease, key)).toEqual(nothing)
+    await park({ park: true, retryInMs: 0, reason: 'UNASKED' })
+    expect(await under.source.skip(lease, key)).toEqual(nothing)
+    await park({ park: false, retryInMs: 0 })
+    expect(await under.source.skip(lease, key)).toEqual(nothing)
+    await park({ park: true, retryInMs: 60_000 })
+    expect(await under.source.skip(lease, key)).toEqual(nothing)
+    await park({ park: true, retryInMs: 0 })
+    expect(await under.source.skip(lease, key)).toMatchObject({ changed: 1 })
+    expect(await under.source.skip(lease, key)).toEqual(nothing)
+    expect(await under.skipped()).toHaveLength(1)
+  })
+
+  contract('forgets attempts that were survived', async (under) => {
+    await append(under, [order('a')])
+    const ownership = await own(under)
+    const [event] = await readAll(under)
+    if (!event) throw new Error('Nothing was read')
+    const lease = only(ownership, event.lane)
+    await under.source.recordAttempt(lease, event)
+    await under.source.recordAttempt(lease, event)
+
+    expect(await under.source.clearAttempts(lease, event)).toEqual({ changed: 1, fencedLanes: [] })
+    expect(await under.source.recordAttempt(lease, event)).toBe(1)
   })
 
   contract('counts attempts one by one', async (under) => {
@@ -399,6 +480,10 @@ async function keyNamed(under: SourceUnderTest, id: string): Promise<KeyRef> {
 
 function keyOf({ lane, aggregate, topic }: OutboxEvent): KeyRef {
   return { lane, topic: topic ?? `${aggregate.type}.events`, aggregateType: aggregate.type, aggregateId: aggregate.id }
+}
+
+function atMost(count: number) {
+  return { count, bytes: 1_000_000 }
 }
 
 function hold(request: Partial<Parameters<RelaySource['hold']>[2]> = {}) {

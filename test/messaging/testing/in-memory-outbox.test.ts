@@ -18,6 +18,7 @@ sourceContract('the outbox in memory', async (): Promise<SourceUnderTest> => {
     },
     expire: async (owner) => outbox.expire(owner),
     request: async (key, request) => outbox.request(key, request),
+    skipped: async () => outbox.skipped.map(({ id }) => id),
     [Symbol.asyncDispose]: async () => {},
   }
 })

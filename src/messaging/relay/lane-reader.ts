@@ -1,0 +1,179 @@
+/**
+ * Reads what is pending in a worker's lanes and queues it by topic-partition.
+ *
+ * What is read goes to its queue in append order, all of it or none: an event
+ * whose destination rests or has failed meanwhile stays pending, and so does
+ * everything behind it that goes there too.
+ */
+import type { OutboxEvent } from '../envelope.ts'
+import type { Clock } from '../lifecycle/clock.ts'
+import { LANE_COUNT } from '../outbox/lane.ts'
+import type { Exclusion, KeyRef, RelaySource } from '../source.ts'
+import { ATTR_OUTBOX, ATTR_POLL_RESULT, outboxName } from '../telemetry/attributes.ts'
+import { getInstruments } from '../telemetry/metrics.ts'
+import type { TopicPartition } from '../transport.ts'
+import type { Chores } from './chores.ts'
+import type { Destinations } from './destinations.ts'
+import type { Hand } from './hand.ts'
+import { type HeldKeys, nameOfKey, refOf } from './held-keys.ts'
+import type { Holding } from './holding.ts'
+import type { ResolvedRelaySettings } from './options.ts'
+import type { PartitionQueue } from './partition-queue.ts'
+import { nameOf, type PartitionQueues } from './partition-queues.ts'
+import { DEADLY, type SoloLanes } from './solo-lanes.ts'
+
+/** Events in hand at most, in batches: one being read, one on its way, one being settled, and one to spare. */
+const IN_HAND_BATCHES = 4
+
+export interface LaneReaderOptions {
+  readonly source: RelaySource
+  readonly hand: Hand
+  readonly heldKeys: HeldKeys
+  readonly holding: Holding
+  readonly solo: SoloLanes
+  readonly chores: Chores
+  readonly destinations: Destinations
+  readonly queues: PartitionQueues
+  readonly settings: ResolvedRelaySettings
+  readonly clock: Clock
+  readonly draining: AbortSignal
+}
+
+export class LaneReader {
+  readonly #options: LaneReaderOptions
+  /** Where something failed while a read was under way: what the read brings for it is out of order. */
+  readonly #failedDuringRead = new Set<string>()
+  /** What the last read left out. */
+  #excluded = new Map<string, Exclusion>()
+
+  constructor(options: LaneReaderOptions) {
+    this.#options = options
+  }
+
+  /** Notes that a destination has failed. */
+  failed(where: TopicPartition): void {
+    this.#failedDuringRead.add(nameOf(where))
+  }
+
+  /** Reads once and queues what came; resolves to whether to go on at once. Waits a little after a failure. */
+  async pass(): Promise<boolean> {
+    const { source, hand, chores, solo, queues, destinations, settings, clock, draining } = this.#options
+    const slow = queues.slow()
+    for (const taken of slow.flatMap((queue) => queue.clear())) hand.drop(taken)
+    const exclusions = destinations.exclusions(
+      clock.now(),
+      slow.map(({ where }) => where),
+    )
+    this.#touchWhatRestedBefore(exclusions)
+    const room = this.#room(slow)
+    const plan = room.count > 0 && room.bytes > 0 ? hand.plan(room.count) : []
+    if (plan.length === 0) return false
+
+    const lanes = plan.map(({ lane }) => lane)
+    const maxBytesPerLane = Math.max(1, Math.floor(room.bytes / plan.length))
+    const request = { lanes: plan, maxBytesPerLane, inHand: hand.inHand(plan), exclusions }
+    this.#failedDuringRead.clear()
+    try {
+      const events = await measured(() => source.read(hand.ownership(lanes), request))
+      chores.succeeded()
+      hand.learn(plan, events, maxBytesPerLane, settings.batchSize)
+      const takenCount = await this.#queue(events)
+      if (exclusions.length === 0) solo.recover(plan, events)
+      // What was read and not taken is waited for: it says so when it can be.
+      return takenCount > 0
+    } catch (error) {
+      hand.touch(lanes)
+      await chores.failed(error, draining)
+      return true
+    }
+  }
+
+  /** What else may be in hand. What is stuck in a silent partition takes no room from the others. */
+  #room(slow: readonly PartitionQueue[]): { readonly count: number; readonly bytes: number } {
+    const { hand, settings } = this.#options
+    let count = settings.batchSize * IN_HAND_BATCHES - hand.count
+    let bytes = settings.maxInHandBytes - hand.bytes
+    for (const { load } of slow) {
+      count += load.count
+      bytes += load.bytes
+    }
+    return { count: Math.min(settings.batchSize, count), bytes }
+  }
+
+  /** What rested at the last read and does so no longer may be in any lane that feeds it. */
+  #touchWhatRestedBefore(exclusions: readonly Exclusion[]): void {
+    const { hand } = this.#options
+    const excluded = new Map(exclusions.map((exclusion) => [nameOfExclusion(exclusion), exclusion]))
+    for (const [name, exclusion] of this.#excluded) if (!excluded.has(name)) hand.touch(lanesFeeding(exclusion))
+    this.#excluded = excluded
+  }
+
+  /** Resolves to how many events were taken in hand. */
+  async #queue(events: readonly OutboxEvent[]): Promise<number> {
+    const { destinations, heldKeys, holding, clock } = this.#options
+    const now = clock.now()
+    const filled = new Set<PartitionQueue>()
+    const followed = new Map<string, KeyRef>()
+    let takenCount = 0
+    try {
+      for (const event of events) {
+        const key = refOf(destinations.topicOf(event), event)
+        if (heldKeys.has(key.topic, event)) followed.set(nameOfKey(key), key)
+        else if (await this.#queueOne(event, key.topic, { now, filled })) takenCount += 1
+      }
+    } finally {
+      for (const queue of filled) queue.start()
+    }
+    for (const key of followed.values()) holding.follow(key)
+    return takenCount
+  }
+
+  async #queueOne(
+    event: OutboxEvent,
+    topic: string,
+    { now, filled }: { now: number; filled: Set<PartitionQueue> },
+  ): Promise<boolean> {
+    const { destinations, hand, holding, solo, queues } = this.#options
+    const where = destinations.place(event, now)
+    if (where === null || this.#failedDuringRead.has(nameOf(where))) {
+      // It stays pending, and is met again once its destination is back.
+      hand.touch([event.lane])
+      return false
+    }
+    if (hand.goesAlone(event.lane)) {
+      const verdict = await solo.admit(event)
+      if (verdict === 'deadly') holding.hold(topic, event, { reason: DEADLY, park: true })
+      if (verdict !== 'send') return false
+    }
+    const taken = hand.take(event)
+    if (taken === null) return false
+    const queue = queues.of(where)
+    queue.push(taken)
+    filled.add(queue)
+    return true
+  }
+}
+
+async function measured(read: () => Promise<readonly OutboxEvent[]>): Promise<readonly OutboxEvent[]> {
+  const started = performance.now()
+  let result = 'error'
+  try {
+    const events = await read()
+    result = events.length > 0 ? 'rows' : 'empty'
+    return events
+  } finally {
+    const seconds = (performance.now() - started) / 1000
+    getInstruments().pollDuration.record(seconds, { [ATTR_OUTBOX]: outboxName(), [ATTR_POLL_RESULT]: result })
+  }
+}
+
+function nameOfExclusion({ topic, partition }: Exclusion): string {
+  return partition === null ? topic : `${topic}/${partition.number}/${partition.count}`
+}
+
+/** All lanes, unless the partition count divides theirs: then a lane feeds one partition of a topic. */
+function lanesFeeding({ partition }: Exclusion): readonly number[] {
+  const lanes = Array.from({ length: LANE_COUNT }, (_, lane) => lane)
+  if (partition === null || LANE_COUNT % partition.count !== 0) return lanes
+  return lanes.filter((lane) => lane % partition.count === partition.number)
+}

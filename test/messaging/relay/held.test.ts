@@ -1,0 +1,123 @@
+import { expect, test } from '@jest/globals'
+import type { Knex } from 'knex'
+import { laneOf, murmur2 } from '../../../src/messaging/outbox/lane.ts'
+import { eventually } from '../../../src/messaging/testing/index.ts'
+import { orderEvent } from '../../support/events.ts'
+import { createRelaySetting, idsOn, owns, typesOf, unpublished } from './setting.ts'
+
+async function parked(db: Knex): Promise<void> {
+  await eventually('the key is parked', async () => (await db('held_keys').where({ state: 'parked' })).length === 1)
+}
+
+test('an operator skips the first event of a parked key: it is declared, and the others go on in order', async () => {
+  await using setting = await createRelaySetting()
+  setting.start({ maxAttempts: 1 })
+  setting.broker.faults.refuseRecords(({ headers }) => headers.event_type === 'Refused')
+  await setting.append(orderEvent('Refused', 'bad'), orderEvent('After', 'bad'))
+  await parked(setting.db)
+  await setting.append(orderEvent('Later', 'bad'))
+  await setting.db('held_keys').update({ request: 'skip', next_attempt_at: setting.db.fn.now() })
+  await setting.drained()
+  await eventually('the key is let go', async () => (await setting.db('held_keys')).length === 0)
+  await setting.append(orderEvent('New', 'bad'))
+  await setting.drained()
+
+  expect(typesOf(setting.broker, 'bad')).toEqual(['After', 'Later', 'New'])
+  expect(await setting.db('dead_letters').select('holder', 'state', 'event_type', 'aggregate_id')).toEqual([
+    { holder: 'relay', state: 'skipped', event_type: 'Refused', aggregate_id: 'bad' },
+  ])
+})
+
+test('a skip waits until no late send can bring the event after all', async () => {
+  await using setting = await createRelaySetting()
+  const relay = setting.start({ maxAttempts: 1 })
+  setting.broker.faults.refuseRecords(({ headers }) => headers.event_type === 'Refused')
+  await setting.append(orderEvent('Refused', 'bad'))
+  await parked(setting.db)
+  await setting.db('held_keys').update({ request: 'skip' })
+  const due = await setting
+    .db('held_keys')
+    .first<{ ms: number }>(
+      setting.db.raw(`extract(epoch from next_attempt_at - clock_timestamp())::float * 1000 as ms`),
+    )
+
+  expect(due?.ms).toBeGreaterThan(40_000)
+  await setting.append(orderEvent('OrderPlaced', 'good'))
+  await setting.broker.receive(1)
+  await eventually('it has been seen', () => relay.status().heldKeys.length === 1)
+  expect(await setting.db('dead_letters')).toEqual([])
+})
+
+test('a send that was answered counts as survived: no outage parks a key in a lane whose owners kept dying', async () => {
+  await using setting = await createRelaySetting()
+  const lane = laneOf(murmur2('survivor'))
+  await setting.append(orderEvent('OrderPlaced', 'survivor'))
+  await setting.db('lane_leases').where({ lane }).update({ crashes: 5 })
+  await setting.db('outbox').update({ attempts: 2 })
+  let sends = 0
+  const end = setting.broker.faults.add(() => {
+    sends += 1
+    return { kind: 'refused', failure: 'destination', reason: 'TOPIC_AUTHORIZATION_FAILED' }
+  })
+  setting.start()
+  await eventually('it was sent', () => sends >= 1)
+  await eventually('its attempts are forgotten', async () => {
+    const row = await setting.db('outbox').first('attempts')
+    return row?.attempts === 0
+  })
+  await eventually('it was sent again', () => sends >= 3, 20_000)
+
+  expect(await setting.db('held_keys')).toEqual([])
+  end()
+  await setting.drained()
+})
+
+test('a key that the database holds no longer is let go, whoever did it', async () => {
+  await using setting = await createRelaySetting()
+  const relay = setting.start({ maxAttempts: 1 })
+  const allow = setting.broker.faults.refuseRecords(() => true)
+  await setting.append(orderEvent('Refused', 'bad'))
+  await parked(setting.db)
+  await eventually('it is told', () => relay.status().heldKeys.length === 1)
+  allow()
+  await setting.db('held_keys').delete()
+  await setting.db('outbox').update({ held: false })
+  await setting.append(orderEvent('After', 'bad'))
+
+  await setting.drained()
+  expect(typesOf(setting.broker, 'bad')).toEqual(['Refused', 'After'])
+  await eventually('it is told no more', () => relay.status().heldKeys.length === 0)
+})
+
+test('a held key that an operator has locked stops its own events alone', async () => {
+  await using setting = await createRelaySetting()
+  const operator = setting.database.createPool()
+  setting.start({ maxAttempts: 1 })
+  setting.broker.faults.refuseRecords(({ headers }) => headers.event_type === 'Refused')
+  await setting.append(orderEvent('Refused', 'bad'))
+  await parked(setting.db)
+
+  const lock = await operator.transaction()
+  await lock.raw('select 1 from held_keys for update')
+  await setting.append(orderEvent('After', 'bad'), orderEvent('OrderPlaced', 'good'))
+  await eventually('the others flow', () => idsOn(setting.broker).length === 1)
+  await setting.append(...Array.from({ length: 64 }, () => orderEvent('OrderPlaced')))
+  await eventually('and go on flowing', () => idsOn(setting.broker).length === 65, 1_500)
+  await lock.rollback()
+  await eventually('the follower is held', async () => (await setting.db('outbox').where({ held: true })).length === 2)
+})
+
+test('a held key goes on while a backlog keeps its partition busy', async () => {
+  await using setting = await createRelaySetting()
+  const relay = setting.start({ batchSize: 1 })
+  await owns(relay, 64)
+  const allow = setting.broker.faults.refuseRecords(({ headers }) => headers.event_type === 'Refused')
+  await setting.append(orderEvent('Refused', 'bad'))
+  await eventually('the key is held', async () => (await setting.db('held_keys')).length === 1)
+  allow()
+  setting.broker.faults.delay(20)
+  await setting.append(...Array.from({ length: 500 }, () => orderEvent('OrderPlaced', 'good')))
+
+  await eventually('the held event is published', () => typesOf(setting.broker, 'bad').length === 1, 20_000)
+  expect(await unpublished(setting.db)).toBeGreaterThan(0)
+})
