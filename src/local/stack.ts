@@ -99,6 +99,8 @@ function variables({ port, adminPort }: LocalConfig, { endpoint }: Tracing): Rec
     PORT: String(port),
     ADMIN_PORT: String(adminPort),
     ...(endpoint === null ? {} : { OTEL_EXPORTER_OTLP_ENDPOINT: endpoint }),
+    // Whoever looks for the first time is to see where the time goes.
+    OUTBOX_TRACES_WAIT: 'true',
   }
 }
 

@@ -1,5 +1,5 @@
 /**
- * Telemetry's own settings: OpenTelemetry's standard variables and two of ours.
+ * Telemetry's own settings: OpenTelemetry's standard variables and some of ours.
  *
  * Apart from config.ts since the preload needs them in every thread, before the
  * rest of the service is loaded. A value that cannot be used is reported and
@@ -22,6 +22,10 @@ export interface TelemetryConfig {
   /** Milliseconds between two pushes of metrics, `OTEL_METRIC_EXPORT_INTERVAL`. @defaultValue 60_000 */
   readonly metricIntervalMs: number
   readonly sampler: SamplerConfig
+  /** Share of batches that get a trace of their own, 0 to 1, `OUTBOX_TRACES_BATCH_RATIO`. @defaultValue 0.001 */
+  readonly batchRatio: number
+  /** Whether a trace shows as a span how long its event waited, `OUTBOX_TRACES_WAIT`. @defaultValue false */
+  readonly waitSpans: boolean
   readonly batch: SpanBatchConfig
   /** What was ignored, one sentence each. */
   readonly problems: readonly string[]
@@ -75,6 +79,8 @@ export function readTelemetryConfig(env: NodeJS.ProcessEnv = process.env): Telem
     exportsMetrics: env.OTEL_METRICS_EXPORTER?.split(',').includes('otlp') ?? false,
     metricIntervalMs: number('OTEL_METRIC_EXPORT_INTERVAL', 60_000),
     sampler: readSampler(env, problems),
+    batchRatio: readShare('OUTBOX_TRACES_BATCH_RATIO', env, problems) ?? 0.001,
+    waitSpans: env.OUTBOX_TRACES_WAIT?.toLowerCase() === 'true',
     batch: {
       maxQueueSize,
       maxExportBatchSize: Math.min(maxQueueSize, number('OTEL_BSP_MAX_EXPORT_BATCH_SIZE', 2_048)),
@@ -99,15 +105,20 @@ function readSampler(env: NodeJS.ProcessEnv, problems: string[]): SamplerConfig 
       return { parentBased, ratio: 1 }
     case 'always_off':
       return { parentBased, ratio: 0 }
-    case 'traceidratio': {
-      const text = env.OTEL_TRACES_SAMPLER_ARG || '1'
-      const ratio = Number(text)
-      if (ratio >= 0 && ratio <= 1) return { parentBased, ratio }
-      problems.push('OTEL_TRACES_SAMPLER_ARG must be a number from 0 to 1; every trace is recorded')
-      return { parentBased, ratio: 1 }
-    }
+    case 'traceidratio':
+      return { parentBased, ratio: readShare('OTEL_TRACES_SAMPLER_ARG', env, problems) ?? 1 }
     default:
       problems.push('OTEL_TRACES_SAMPLER is not one of the standard samplers; every trace is recorded')
       return { parentBased: true, ratio: 1 }
   }
+}
+
+/** `null` for what is not set or cannot be used. */
+function readShare(name: string, env: NodeJS.ProcessEnv, problems: string[]): number | null {
+  const text = env[name]
+  if (!text) return null
+  const share = Number(text)
+  if (share >= 0 && share <= 1) return share
+  problems.push(`${name} must be a number from 0 to 1; it is ignored`)
+  return null
 }

@@ -17,8 +17,10 @@ if (identity && !config.disabled) {
   const { startTelemetry } = await import('./telemetry-start.ts')
   startTelemetry(config, identity)
   // Not before: what the library loads is to be patched.
-  const { setOutboxName } = await import('../messaging/index.ts')
+  const { setBatchTraceRatio, setOutboxName, setWaitSpans } = await import('../messaging/index.ts')
   setOutboxName(config.outboxName)
+  setBatchTraceRatio(config.batchRatio)
+  setWaitSpans(config.waitSpans)
 }
 
 function workerIdentity(data: unknown): TelemetryIdentity | null {

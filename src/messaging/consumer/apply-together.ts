@@ -8,6 +8,7 @@
 import { lockHeldKeys } from '../dead-letters/held-keys.ts'
 import { insertDeadLetters } from '../dead-letters/queries.ts'
 import { markProcessed, selectProcessed, storeOffset } from '../inbox/queries.ts'
+import { type Poll, pollSpan } from '../telemetry/batch-span.ts'
 import { type DeliveryResult, dedupeSpan, processSpan } from '../telemetry/tracing.ts'
 import type { TopicPartition } from '../transport.ts'
 import { type ConsumerContext, keyOf, keyText, letterOf, tracedOf } from './context.ts'
@@ -31,9 +32,27 @@ export async function applyTogether(
   deliveries: readonly EventDelivery[],
   nextOffset: bigint,
 ): Promise<TogetherOutcome> {
+  return await pollSpan(
+    { ...where, group: context.group },
+    () => deliveries.map((delivery) => tracedOf(context, delivery)),
+    (poll) => applyInOne(context, { where, deliveries, nextOffset }, poll),
+  )
+}
+
+interface Slice {
+  readonly where: TopicPartition
+  readonly deliveries: readonly EventDelivery[]
+  readonly nextOffset: bigint
+}
+
+async function applyInOne(
+  context: ConsumerContext,
+  { where, deliveries, nextOffset }: Slice,
+  poll: Poll,
+): Promise<TogetherOutcome> {
   const { group, db, bounds, clock } = context
   const started = clock.now()
-  const spans = new OpenSpans()
+  const spans = new OpenSpans(poll)
 
   const tried = await attempt(db, bounds, async (current) => {
     const sorted = await sortOut(context, where, deliveries, current)
@@ -49,9 +68,10 @@ export async function applyTogether(
   await spans.end(sorted !== null)
   recordDuration(group, where.topic, clock.now() - started, tried.ok ? null : tried.failure.reason)
   if (sorted !== null) {
-    await report(context, where, sorted)
+    await report(context, where, sorted, poll)
     return { kind: 'finished', fresh: sorted.fresh, waiting: sorted.waiting }
   }
+  poll.fail(tried.ok ? undefined : tried.failure.reason)
   if (tried.ok || tried.failure.kind === 'event') return { kind: 'apart' }
   return { kind: 'interrupted', failure: tried.failure }
 }
@@ -115,7 +135,7 @@ async function handleAll(
 }
 
 /** Counts and traces, after the commit. Events whose handler ran have their spans already. */
-async function report(context: ConsumerContext, { topic }: TopicPartition, sorted: Sorted): Promise<void> {
+async function report(context: ConsumerContext, { topic }: TopicPartition, sorted: Sorted, poll: Poll): Promise<void> {
   const { group, handlers } = context
   const { fresh, duplicates, waiting } = sorted
   countDeliveries(group, topic, 'processed', fresh.length)
@@ -123,22 +143,25 @@ async function report(context: ConsumerContext, { topic }: TopicPartition, sorte
   countDeliveries(group, topic, 'waiting', waiting.length)
   for (const delivery of fresh) recordDelay(group, delivery)
 
-  if (handlers.kind === 'many') await trace(context, fresh, 'processed')
-  await trace(context, duplicates, 'duplicate')
-  await trace(context, waiting, 'waiting')
+  if (handlers.kind === 'many') await trace(context, fresh, 'processed', poll)
+  await trace(context, duplicates, 'duplicate', poll)
+  await trace(context, waiting, 'waiting', poll)
 }
 
 async function trace(
   context: ConsumerContext,
   deliveries: readonly EventDelivery[],
   result: DeliveryResult,
+  poll: Poll,
 ): Promise<void> {
   for (const delivery of deliveries) {
     await processSpan(tracedOf(context, delivery), async (span) => {
       if (result !== 'waiting') {
-        await dedupeSpan(context.group, async (dedupe) => {
-          dedupe.result(result === 'duplicate' ? 'duplicate' : 'new')
-        })
+        await dedupeSpan(
+          context.group,
+          async (dedupe) => dedupe.result(result === 'duplicate' ? 'duplicate' : 'new'),
+          poll.context,
+        )
       }
       span.result(result)
     })
@@ -152,15 +175,24 @@ async function trace(
 class OpenSpans {
   readonly #ended = Promise.withResolvers<boolean>()
   readonly #spans: Promise<void>[] = []
+  readonly #poll: Poll
+
+  constructor(poll: Poll) {
+    this.#poll = poll
+  }
 
   /** Runs `work` in the event's spans and resolves when it has ended; the outer span stays open. */
   async open(context: ConsumerContext, delivery: EventDelivery, work: () => Promise<void>): Promise<void> {
     const handled = Promise.withResolvers<void>()
     const span = processSpan(tracedOf(context, delivery), async (process) => {
-      await dedupeSpan(context.group, async (dedupe) => {
-        dedupe.result('new')
-        await work()
-      })
+      await dedupeSpan(
+        context.group,
+        async (dedupe) => {
+          dedupe.result('new')
+          await work()
+        },
+        this.#poll.context,
+      )
       handled.resolve()
       // Rolled back for another event's sake: this one says nothing of itself.
       if (await this.#ended.promise) process.result('processed')

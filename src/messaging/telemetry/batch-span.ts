@@ -16,9 +16,7 @@ import {
   type Span,
   type SpanContext,
   SpanKind,
-  SpanStatusCode,
   TraceFlags,
-  type Tracer,
   trace,
 } from '@opentelemetry/api'
 import type { OutboxEvent, TraceContext } from '../envelope.ts'
@@ -27,7 +25,6 @@ import {
   ATTR_BATCH,
   ATTR_BATCH_COUNT,
   ATTR_DESTINATION,
-  ATTR_ERROR_TYPE,
   ATTR_GROUP,
   ATTR_MESSAGE_ID,
   ATTR_OPERATION_NAME,
@@ -35,10 +32,10 @@ import {
   ATTR_OUTBOX,
   ATTR_PARTITION,
   ATTR_SYSTEM,
-  errorType,
   KAFKA,
   outboxName,
 } from './attributes.ts'
+import { endSpan, fail, tracer, within } from './span.ts'
 import { isUnsampled, toSpanContext } from './trace-context.ts'
 
 /** The SDK's own limit. */
@@ -150,18 +147,27 @@ export async function traceMark<T>(events: readonly OutboxEvent[], work: () => P
   }
 }
 
-/** The root of a consumer's batch, `poll <topic>`; `null` for the many that are not recorded. */
-export function startPoll(
-  deliveries: readonly { readonly id: string | null; readonly trace: TraceContext | null }[],
+/** A consumer's batch, as its span. */
+export interface Poll {
+  /** For links from the events' own spans; `null` when the batch is not recorded. */
+  readonly context: SpanContext | null
+  /** Says that nothing of it was applied. */
+  fail(reason: unknown): void
+}
+
+/** Runs `work`, which applies a batch in one transaction, in `poll <topic>` if that was drawn: a root of its own. */
+export async function pollSpan<T>(
   { topic, partition, group }: TopicPartition & { readonly group: string },
-): { readonly context: Context; readonly span: SpanContext; end(error?: unknown): void } | null {
-  if (!isDrawn()) return null
+  messages: () => readonly { readonly id: string | null; readonly trace: TraceContext | null }[],
+  work: (poll: Poll) => Promise<T>,
+): Promise<T> {
+  if (!isDrawn()) return await work(untracedPoll)
+  const polled = messages()
   const span = tracer().startSpan(
     `poll ${topic}`,
     {
       kind: SpanKind.CLIENT,
-      root: true,
-      links: linksTo(deliveries),
+      links: linksTo(polled),
       attributes: {
         [ATTR_BATCH]: true,
         [ATTR_SYSTEM]: KAFKA,
@@ -170,24 +176,17 @@ export function startPoll(
         [ATTR_DESTINATION]: topic,
         [ATTR_PARTITION]: String(partition),
         [ATTR_GROUP]: group,
-        [ATTR_BATCH_COUNT]: deliveries.length,
+        ...count(polled),
       },
     },
     ROOT_CONTEXT,
   )
-  if (!span.isRecording()) return null
-  return {
-    context: trace.setSpan(ROOT_CONTEXT, span),
-    span: span.spanContext(),
-    end: (error) => endSpan(span, error),
-  }
+  const recorded = span.isRecording() ? span.spanContext() : null
+  return await within(span, ROOT_CONTEXT, () => work({ context: recorded, fail: (reason) => fail(span, reason) }))
 }
 
+const untracedPoll: Poll = { context: null, fail: () => {} }
 const untracedSend: BatchSend = { context: null, end: () => {} }
-
-function tracer(): Tracer {
-  return trace.getTracer('graphql-outbox')
-}
 
 function isDrawn(): boolean {
   return ratio > 0 && Math.random() < ratio
@@ -199,7 +198,6 @@ function openBatch(events: readonly OutboxEvent[], startTime: number): OpenBatch
     `relay ${outboxName()}`,
     {
       startTime,
-      root: true,
       links: linksTo(events),
       attributes: { [ATTR_BATCH]: true, [ATTR_OUTBOX]: outboxName(), ...count(events) },
     },
@@ -261,13 +259,4 @@ function linksTo(messages: readonly { readonly id: string | null; readonly trace
     links.push({ context, ...(id === null ? {} : { attributes: { [ATTR_MESSAGE_ID]: id } }) })
   }
   return links
-}
-
-function endSpan(span: Span, error: unknown): void {
-  if (error !== undefined) fail(span, error)
-  span.end()
-}
-
-function fail(span: Span, error: unknown): void {
-  span.setStatus({ code: SpanStatusCode.ERROR }).setAttribute(ATTR_ERROR_TYPE, errorType(error))
 }

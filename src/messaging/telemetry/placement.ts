@@ -17,11 +17,13 @@ export interface Placement {
   readonly context: Context
   readonly links: Link[]
   readonly attributes: Attributes
+  /** Whether it joins the stored context's trace. */
+  readonly joins: boolean
   /** Whether the stored context is unusable, and so must not travel on. */
   readonly malformed: boolean
 }
 
-const fresh: Placement = { context: ROOT_CONTEXT, links: [], attributes: {}, malformed: false }
+const fresh: Placement = { context: ROOT_CONTEXT, links: [], attributes: {}, joins: false, malformed: false }
 
 /**
  * Places a span by the context stored with its event. A detached root that has
@@ -39,7 +41,7 @@ export function placeSpan(
   const links = [{ context: remote }]
   if (replay) return detach('replay', links)
   if (since && Date.now() - since.getTime() > SAME_TRACE_MAX_AGE_MS) return detach('old', links)
-  return { context: trace.setSpanContext(ROOT_CONTEXT, remote), links, attributes: {}, malformed: false }
+  return { context: trace.setSpanContext(ROOT_CONTEXT, remote), links, attributes: {}, joins: true, malformed: false }
 }
 
 function detach(reason: 'old' | 'replay' | 'malformed', links: Link[]): Placement {
@@ -48,6 +50,7 @@ function detach(reason: 'old' | 'replay' | 'malformed', links: Link[]): Placemen
     context: ROOT_CONTEXT,
     links,
     attributes: { [ATTR_DETACHED]: true, [ATTR_DETACHED_REASON]: reason },
+    joins: false,
     malformed: false,
   }
 }

@@ -8,46 +8,33 @@
  * its context travels on as it is. Nothing here fails because of bad context.
  */
 import {
-  type Attributes,
-  type Context,
   context,
   createContextKey,
   ROOT_CONTEXT,
   type Span,
+  type SpanContext,
   SpanKind,
-  SpanStatusCode,
   TraceFlags,
-  type Tracer,
   trace,
 } from '@opentelemetry/api'
 import type { AggregateRef, OutboxEvent, TraceContext } from '../envelope.ts'
 import {
   ATTR_ATTEMPT,
-  ATTR_BODY_SIZE,
   ATTR_CLIENT_ID,
   ATTR_CONSUMER,
   ATTR_DEDUPE_RESULT,
   ATTR_DELAY,
   ATTR_DELIVERY_DELAY,
-  ATTR_DESTINATION,
-  ATTR_ERROR_TYPE,
-  ATTR_EVENT_TYPE,
   ATTR_GROUP,
   ATTR_KEY,
-  ATTR_MESSAGE_ID,
   ATTR_OFFSET,
-  ATTR_OPERATION_NAME,
-  ATTR_OPERATION_TYPE,
-  ATTR_OUTBOX,
   ATTR_PARTITION,
   ATTR_RESULT,
-  ATTR_SYSTEM,
-  errorType,
-  KAFKA,
-  outboxName,
 } from './attributes.ts'
 import { placeSpan } from './placement.ts'
+import { endSpan, fail, messageAttributes, secondsSince, tracer, within } from './span.ts'
 import { isUnsampled, toSpanContext, toTraceContext } from './trace-context.ts'
+import { traceWait } from './wait-span.ts'
 
 // The SDK's own key: API keys are symbols of the global registry, so the API
 // package is enough to reach it.
@@ -136,17 +123,20 @@ export function startSend(
     /** Counts from 1. */
     readonly attempt: number
     readonly clientId?: string
+    /** The batch that carries it, to link to. @defaultValue none */
+    readonly batch?: SpanContext | null
   },
 ): OpenSpan {
   const stored = event.trace
   if (stored !== null && isUnsampled(stored.traceparent)) return passing(stored)
 
   const origin = placeSpan(stored, { since: event.createdAt, replay: event.headers.outbox_replay !== undefined })
+  if (where.attempt === 1 && origin.joins) traceWait(event, origin.context)
   const span = tracer().startSpan(
     `send ${where.topic}`,
     {
       kind: SpanKind.PRODUCER,
-      links: origin.links,
+      links: where.batch ? [...origin.links, { context: where.batch }] : origin.links,
       attributes: {
         ...messageAttributes('send', 'send', where.topic, {
           id: event.id,
@@ -211,15 +201,23 @@ export async function processSpan<T>(
   })
 }
 
-/** Runs `work` in `dedupe processed_events` under the active span: the inbox's row, the handler and the commit. */
+/**
+ * Runs `work` in `dedupe processed_events` under the active span: the inbox's
+ * row, the handler and the commit. `poll` is the batch that the row was stored
+ * with, to link to.
+ */
 export async function dedupeSpan<T>(
   consumer: string,
   work: (span: { result(verdict: 'new' | 'duplicate'): void }) => Promise<T>,
+  poll: SpanContext | null = null,
 ): Promise<T> {
   const parent = trace.getActiveSpan()?.spanContext()
   if (parent && (parent.traceFlags & TraceFlags.SAMPLED) === 0) return await work(ignoring)
 
-  const span = tracer().startSpan('dedupe processed_events', { attributes: { [ATTR_CONSUMER]: consumer } })
+  const span = tracer().startSpan('dedupe processed_events', {
+    links: poll === null ? [] : [{ context: poll }],
+    attributes: { [ATTR_CONSUMER]: consumer },
+  })
   return await within(span, context.active(), () =>
     work({
       result(verdict) {
@@ -240,29 +238,6 @@ export async function untraced<T>(work: () => Promise<T>): Promise<T> {
 
 const ignoring = { result: () => {} }
 
-// The API's tracer is a proxy: it may be had before the SDK has registered.
-function tracer(): Tracer {
-  return trace.getTracer('graphql-outbox')
-}
-
-function messageAttributes(
-  operation: string,
-  operationType: string,
-  destination: string,
-  message: { readonly id: string | null; readonly type: string; readonly bodyBytes: number },
-): Attributes {
-  return {
-    [ATTR_SYSTEM]: KAFKA,
-    [ATTR_OPERATION_NAME]: operation,
-    [ATTR_OPERATION_TYPE]: operationType,
-    [ATTR_DESTINATION]: destination,
-    ...(message.id === null ? {} : { [ATTR_MESSAGE_ID]: message.id }),
-    [ATTR_BODY_SIZE]: message.bodyBytes,
-    [ATTR_OUTBOX]: outboxName(),
-    [ATTR_EVENT_TYPE]: message.type,
-  }
-}
-
 function passing(carried: TraceContext | null): OpenSpan {
   return { trace: carried, end: () => {} }
 }
@@ -271,31 +246,6 @@ function passing(carried: TraceContext | null): OpenSpan {
 function open(span: Span, carried: TraceContext | null): OpenSpan {
   return {
     trace: toTraceContext(span.spanContext()) ?? carried,
-    end(error) {
-      if (error !== undefined) fail(span, error)
-      span.end()
-    },
+    end: (error) => endSpan(span, error),
   }
-}
-
-async function within<T>(span: Span, parent: Context, work: () => Promise<T>): Promise<T> {
-  try {
-    return await context.with(trace.setSpan(parent, span), work)
-  } catch (error) {
-    fail(span, error)
-    throw error
-  } finally {
-    span.end()
-  }
-}
-
-/** The type alone: an error's message may hold bind values. */
-function fail(span: Span, error: unknown): void {
-  span.setStatus({ code: SpanStatusCode.ERROR })
-  if (error !== undefined) span.setAttribute(ATTR_ERROR_TYPE, errorType(error))
-}
-
-/** Seconds, never negative: the database's clock may run ahead of ours. */
-function secondsSince(time: Date): number {
-  return Math.max(0, Date.now() - time.getTime()) / 1_000
 }

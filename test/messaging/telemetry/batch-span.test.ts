@@ -6,12 +6,14 @@ import { InMemorySpanExporter, type ReadableSpan, SimpleSpanProcessor, TracerPro
 import type { OutboxEvent } from '../../../src/messaging/envelope.ts'
 import { PublishError } from '../../../src/messaging/errors.ts'
 import {
+  pollSpan,
   setBatchTraceRatio,
   startBatchSend,
-  startPoll,
   traceMark,
   traceRead,
 } from '../../../src/messaging/telemetry/batch-span.ts'
+import { dedupeSpan, startSend } from '../../../src/messaging/telemetry/tracing.ts'
+import { setWaitSpans } from '../../../src/messaging/telemetry/wait-span.ts'
 import { createSampler } from '../../../src/service/telemetry-sampler.ts'
 
 const exporter = new InMemorySpanExporter()
@@ -145,22 +147,71 @@ test('a batch has no more links than the SDK keeps', async () => {
   expect(root?.droppedLinksCount).toBe(0)
 })
 
-test("a consumer's batch is a root of its own, under which its transaction can be placed", () => {
+test("a consumer's batch is a root of its own, and what its transaction does is under it", async () => {
   const [first, second] = [event(), event('00')]
+  const place = { ...where, group: 'orders-summary' }
 
-  const poll = startPoll([first, second], { ...where, group: 'orders-summary' })
-  poll?.end()
+  const seen = await pollSpan(
+    place,
+    () => [first, second],
+    async (poll) => {
+      trace.getTracer('test').startSpan('insert orders.processed_events').end()
+      await dedupeSpan('orders-summary', async (dedupe) => dedupe.result('new'), poll.context)
+      poll.fail('23505')
+      return poll.context
+    },
+  )
 
   const [root] = named('poll order.events')
-  expect(root?.spanContext()).toEqual(poll?.span)
+  expect(root?.spanContext()).toEqual(seen)
   expect(root?.kind).toBe(SpanKind.CLIENT)
   expect(root?.links).toHaveLength(1)
+  expect(root?.status.code).toBe(SpanStatusCode.ERROR)
   expect(root?.attributes).toMatchObject({
     'messaging.consumer.group.name': 'orders-summary',
     'messaging.batch.message_count': 2,
   })
+  expect(named('insert orders.processed_events')[0]?.parentSpanContext?.spanId).toBe(root?.spanContext().spanId)
+  expect(named('dedupe processed_events')[0]?.links).toEqual([{ context: seen }])
   setBatchTraceRatio(0)
-  expect(startPoll([first], { ...where, group: 'orders-summary' })).toBeNull()
+  expect(
+    await pollSpan(
+      place,
+      () => [first],
+      async (poll) => poll.context,
+    ),
+  ).toBeNull()
+})
+
+test('how long an event waited is a span of its trace where somebody wants to see it, and only then', () => {
+  const createdAt = new Date(Date.now() - 2_000)
+  const waited = { ...event(), createdAt }
+
+  startSend(waited, { ...where, attempt: 1 }).end()
+  expect(named('outbox wait')).toEqual([])
+  setWaitSpans(true)
+  startSend(waited, { ...where, attempt: 1 }).end()
+  startSend(waited, { ...where, attempt: 2 }).end()
+  setWaitSpans(false)
+
+  const [wait, ...others] = named('outbox wait')
+  expect(others).toEqual([])
+  expect(wait?.parentSpanContext?.spanId).toBe(waited.trace?.traceparent.slice(36, 52))
+  expect(wait?.duration[0]).toBe(2)
+})
+
+test("an event's own send links to the batch that carries it", () => {
+  const sent = event()
+  traceRead([sent], Date.now())
+  const batch = startBatchSend([sent], { ...where, attempt: 1 })
+
+  startSend(sent, { ...where, attempt: 1, batch: batch.context }).end()
+
+  const own = named('send order.events').find(({ kind }) => kind === SpanKind.PRODUCER)
+  expect(own?.links.map((link) => link.context.spanId)).toEqual([
+    sent.trace?.traceparent.slice(36, 52),
+    batch.context?.spanId,
+  ])
 })
 
 function named(name: string): ReadableSpan[] {

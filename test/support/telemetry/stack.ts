@@ -41,6 +41,8 @@ export async function startTestStack(): Promise<TestStack> {
         KAFKA_BROKERS: kafka.brokers.join(),
         TOPIC_PREFIX: `${name}.`,
         LOG_LEVEL: 'info',
+        // Tests of batches set it to 1; in all others one in a thousand would be one too many.
+        OUTBOX_TRACES_BATCH_RATIO: '0',
       }
     },
     [Symbol.asyncDispose]: () => stack.disposeAsync(),
