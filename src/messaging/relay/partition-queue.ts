@@ -9,6 +9,7 @@ import type { OutboxEvent } from '../envelope.ts'
 import { PublishError } from '../errors.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import { ATTR_DESTINATION, ATTR_OUTBOX, outboxName } from '../telemetry/attributes.ts'
+import { startBatchSend } from '../telemetry/batch-span.ts'
 import { measureSend } from '../telemetry/measure.ts'
 import { getInstruments } from '../telemetry/metrics.ts'
 import { type OpenSpan, startSend } from '../telemetry/tracing.ts'
@@ -180,7 +181,8 @@ export class PartitionQueue {
     const { clock } = this.#options
     const { topic, partition } = this.where
     const attempt = this.#failures + 1
-    const spans = events.map((event) => startSend(event, { topic, partition, attempt }))
+    const batch = startBatchSend(events, { topic, partition, attempt })
+    const spans = events.map((event) => startSend(event, { topic, partition, attempt, batch: batch.context }))
     const startedAt = performance.now()
     this.sentAt = clock.now()
     const failure = await this.#publish(events, spans).then(
@@ -190,6 +192,7 @@ export class PartitionQueue {
     this.sentAt = null
     this.#failures = failure === null ? 0 : this.#failures + 1
     for (const span of spans) span.end(failure ?? undefined)
+    batch.end(failure ?? undefined)
     measureSend({ topic, count: events.length, seconds: (performance.now() - startedAt) / 1_000, failure })
     measure(events, this.where, failure)
     return failure
