@@ -2,7 +2,8 @@
  * The outbox in a GraphQL service of one's own: a mutation, a relay, a consumer.
  *
  * Needs a Postgres and a Kafka: `DATABASE_URL` and `KAFKA_BROKERS`. With
- * `npm start` running, `node --env-file .data/env examples/quick-start.ts`.
+ * `npm start` running, `npx node --env-file .data/env examples/quick-start.ts`;
+ * `npx` takes the Node that `npm ci` installed, as an older one reads no TypeScript.
  */
 import { ApolloServer } from '@apollo/server'
 import knex from 'knex'
