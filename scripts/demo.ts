@@ -12,7 +12,7 @@ const HELP = `npm run demo -- [options]
 Against a running service (npm start): places orders for three customers, ships
 and cancels some, follows the last one to its effect, and prints its trace.
 
-  --url URL      the service               (default http://127.0.0.1:4000)
+  --url URL      the service               (default http://127.0.0.1:4000, or PORT)
   --jaeger URL   where its traces are      (default http://127.0.0.1:16686)
   --json         one JSON object in place of text
   --help         this
@@ -59,7 +59,7 @@ async function demo(url: string, jaeger: string, tell: (line: string) => void): 
   const note = (done: Done) => {
     mutations.push(done)
     tell(
-      `${done.what.padEnd(12)} ${done.orderId}  ${done.customerId.padEnd(14)} ${cents(done.totalCents).padStart(9)}  event ${done.eventId}`,
+      `${done.what.padEnd(10)} ${done.orderId}  ${done.customerId.padEnd(15)} ${cents(done.totalCents).padStart(9)}  event ${done.eventId}`,
     )
     return done
   }
@@ -152,7 +152,7 @@ async function traceOf(jaeger: string, traceId: string | null): Promise<Pick<Out
   if (trace.length > 0) return { trace, note: null }
   return {
     trace: null,
-    note: `Jaeger at ${jaeger} has no trace ${traceId}: is OTEL_EXPORTER_OTLP_ENDPOINT set for the service?`,
+    note: `Jaeger at ${jaeger} has no trace ${traceId}. npm start prints where its Jaeger is: name it with --jaeger.`,
   }
 }
 
@@ -179,7 +179,7 @@ function cents(amount: number): string {
 async function main(): Promise<void> {
   const { values } = parseArgs({
     options: {
-      url: { type: 'string', default: 'http://127.0.0.1:4000' },
+      url: { type: 'string', default: `http://127.0.0.1:${process.env.PORT || 4000}` },
       jaeger: { type: 'string', default: 'http://127.0.0.1:16686' },
       json: { type: 'boolean', default: false },
       help: { type: 'boolean', default: false },
@@ -189,7 +189,8 @@ async function main(): Promise<void> {
     console.log(HELP)
     return
   }
-  const trim = (url: string) => url.replace(/\/(graphql)?\/?$/, '')
+  // As npm start prints them: the API's with /graphql, Jaeger's with /api/v3.
+  const trim = (url: string) => url.replace(/\/(graphql|api\/v3)?\/?$/, '')
   const outcome = await demo(trim(values.url), trim(values.jaeger), values.json ? () => {} : console.log)
   if (values.json) {
     console.log(JSON.stringify(outcome, null, 2))
