@@ -5,6 +5,7 @@ import { uniqueTopic } from '../../support/kafka.ts'
 import { api } from '../../support/proxy/frames.ts'
 import type { KafkaProxy } from '../../support/proxy/kafka-proxy.ts'
 import { type ProxiedKafka, startProxiedKafka } from '../../support/proxy/proxied-kafka.ts'
+import { withBaseOffset, withErrorCode } from './produce-answers.ts'
 import { batchOf, firsts, never, onProduce, openPublisher, valuesIn, valuesOf } from './publishing.ts'
 import { createWitness, type Witness } from './witness.ts'
 
@@ -277,21 +278,4 @@ async function newTopic(publisher: Publisher): Promise<string> {
   const topic = uniqueTopic('faults')
   await publisher.createTopic(topic, { partitionCount: 3, replicationFactor: null })
   return topic
-}
-
-/** In a produce answer of one partition: length, correlation, one topic's name, one partition's number; then this. */
-function errorCodeAt(topic: string): number {
-  return 4 + 4 + 4 + 2 + Buffer.byteLength(topic) + 4 + 4
-}
-
-function withErrorCode(answer: Buffer, topic: string, code: number): Buffer {
-  const changed = Buffer.from(answer)
-  changed.writeInt16BE(code, errorCodeAt(topic))
-  return changed
-}
-
-function withBaseOffset(answer: Buffer, topic: string, offset: bigint): Buffer {
-  const changed = Buffer.from(answer)
-  changed.writeBigInt64BE(offset, errorCodeAt(topic) + 2)
-  return changed
 }
