@@ -3,7 +3,7 @@ import type { Knex } from 'knex'
 import { laneOf, murmur2 } from '../../../src/messaging/outbox/lane.ts'
 import { eventually } from '../../../src/messaging/testing/index.ts'
 import { orderEvent } from '../../support/events.ts'
-import { createRelaySetting, idsOn, owns, typesOf, unpublished } from './setting.ts'
+import { createRelaySetting, idsOn, typesOf } from './setting.ts'
 
 async function parked(db: Knex): Promise<void> {
   await eventually('the key is parked', async () => (await db('held_keys').where({ state: 'parked' })).length === 1)
@@ -105,19 +105,4 @@ test('a held key that an operator has locked stops its own events alone', async 
   await eventually('and go on flowing', () => idsOn(setting.broker).length === 65, 1_500)
   await lock.rollback()
   await eventually('the follower is held', async () => (await setting.db('outbox').where({ held: true })).length === 2)
-})
-
-test('a held key goes on while a backlog keeps its partition busy', async () => {
-  await using setting = await createRelaySetting()
-  const relay = setting.start({ batchSize: 1 })
-  await owns(relay, 64)
-  const allow = setting.broker.faults.refuseRecords(({ headers }) => headers.event_type === 'Refused')
-  await setting.append(orderEvent('Refused', 'bad'))
-  await eventually('the key is held', async () => (await setting.db('held_keys')).length === 1)
-  allow()
-  setting.broker.faults.delay(20)
-  await setting.append(...Array.from({ length: 500 }, () => orderEvent('OrderPlaced', 'good')))
-
-  await eventually('the held event is published', () => typesOf(setting.broker, 'bad').length === 1, 20_000)
-  expect(await unpublished(setting.db)).toBeGreaterThan(0)
 })
