@@ -19,8 +19,17 @@ import type { Publisher, TopicDescription, TopicPartition, TopicSpec } from '../
 const outageBackoff: Backoff = { firstMs: 100, maxMs: 5_000 }
 const destinationBackoff: Backoff = { firstMs: 1_000, maxMs: 30_000 }
 
+/** What Kafka takes for a topic's name. */
+const TOPIC_NAME = /^[A-Za-z0-9._-]{1,249}$/
+
 /** Milliseconds after which a look-up is told of. */
 const LONG_LOOKUP_MS = 2_000
+
+/**
+ * Milliseconds after its end for which a pause is still told of: until then it
+ * is tried again, or there was nothing more to try, and nobody knows of a fault.
+ */
+const TELL_AFTER_MS = 10_000
 
 /** How often a topic's partition count is compared with the broker's. */
 const RECHECK_MS = 60_000
@@ -71,7 +80,7 @@ export class Destinations {
    * of them, the second could go out before the first.
    */
   place(event: OutboxEvent, now: number): TopicPartition | null {
-    const name = event.topic ?? this.#options.topicFor(event.aggregate.type)
+    const name = this.topicOf(event)
     const topic = this.#topicNamed(name)
     // An event with a topic of its own says nothing about where the rest of its type goes.
     if (event.topic === null) topic.aggregateTypes.add(event.aggregate.type)
@@ -84,9 +93,17 @@ export class Destinations {
     return this.#rests(name, null, now) || this.#rests(name, partition, now) ? null : { topic: name, partition }
   }
 
-  /** The topic of a key, by the rule or by the event's own override. */
+  /** The topic of a key, by the rule or by the event's own override. A rule that fails names one that cannot be: it rests, alone and by name. */
   topicOf(event: OutboxEvent): string {
-    return event.topic ?? this.#options.topicFor(event.aggregate.type)
+    if (event.topic !== null) return event.topic
+    const { type } = event.aggregate
+    try {
+      const topic: unknown = this.#options.topicFor(type)
+      if (typeof topic === 'string') return topic
+    } catch {
+      // Told by the look-up, like a rule that names nothing.
+    }
+    return `(the topic rule names none for ${type})`
   }
 
   /** Notes a failed publish that says something about the destination, and lets it rest for longer each time. */
@@ -127,7 +144,8 @@ export class Destinations {
 
   /** What rests or is being tried again, and topics that take long to look up, for readiness. */
   paused(): readonly PausedDestination[] {
-    const before = this.#options.clock.now() - LONG_LOOKUP_MS
+    const now = this.#options.clock.now()
+    const before = now - LONG_LOOKUP_MS
     const unknown = [...this.#topics].flatMap(([topic, { partitionCount, checkingSince }]) =>
       partitionCount === null && checkingSince !== null && checkingSince <= before
         ? [
@@ -140,7 +158,7 @@ export class Destinations {
           ]
         : [],
     )
-    const resting = [...this.#pauses.values()]
+    const resting = [...this.#pauses.values()].filter(({ until }) => until + TELL_AFTER_MS > now)
     return [...unknown, ...resting.map(({ topic, partition, kind, reason }) => ({ topic, partition, kind, reason }))]
   }
 
@@ -233,6 +251,10 @@ export class Destinations {
 
   async #describeOrCreate(name: string, recorded: number | null): Promise<TopicDescription> {
     const { publisher, createTopics } = this.#options
+    if (!TOPIC_NAME.test(name)) {
+      const reason = 'its name is none that Kafka takes'
+      throw new PublishError({ topic: name }, { kind: 'destination', outcome: 'refused', reason })
+    }
     const found = await publisher.describeTopic(name)
     if (found !== null) return found
     if (createTopics === null) {
