@@ -110,16 +110,21 @@ export class LaneReader {
 
   /** Resolves to how many events were taken in hand. */
   async #queue(events: readonly OutboxEvent[]): Promise<number> {
-    const { destinations, heldKeys, holding, clock } = this.#options
+    const { destinations, hand, heldKeys, holding, clock } = this.#options
     const now = clock.now()
     const filled = new Set<PartitionQueue>()
     const followed = new Map<string, KeyRef>()
+    // A look-up or a pause may end on the way: what comes behind an event that
+    // was left pending stays so too.
+    const left = new Set<string>()
     let takenCount = 0
     try {
       for (const event of events) {
         const key = refOf(destinations.topicOf(event), event)
         if (heldKeys.has(key.topic, event)) followed.set(nameOfKey(key), key)
+        else if (left.size > 0 && left.has(nameOfKey(key))) hand.touch([event.lane])
         else if (await this.#queueOne(event, key.topic, { now, filled })) takenCount += 1
+        else left.add(nameOfKey(key))
       }
     } finally {
       for (const queue of filled) queue.start()
