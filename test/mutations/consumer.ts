@@ -1,0 +1,101 @@
+/** The rules of the consumer. */
+import type { Mutation } from './mutation.ts'
+
+const INBOX = 'src/messaging/inbox/queries.ts'
+const TOGETHER = 'src/messaging/consumer/apply-together.ts'
+const ONE = 'src/messaging/consumer/apply-one.ts'
+const APART = 'src/messaging/consumer/apply-apart.ts'
+
+const DELIVER = 'test/messaging/consumer/deliver.test.ts'
+const CRASHES = 'test/messaging/consumer/crash-points.test.ts'
+const BATCH = 'a batch whose consumer ends at any statement has each effect once and loses none'
+
+export const CONSUMER: readonly Mutation[] = [
+  {
+    name: 'consumer: dedupe insert removed',
+    edits: [
+      {
+        file: INBOX,
+        find: 'returning event_id`,\n    { consumer, eventIds },\n  )\n  return new Set(rows.map((row) => row.event_id))',
+        replace:
+          'returning event_id`,\n    { consumer, eventIds },\n  )\n  return new Set(rows.length < 0 ? [] : eventIds)',
+      },
+    ],
+    test: DELIVER,
+    title: 'applies an event once, however often it is delivered',
+  },
+  {
+    name: 'consumer: effects of a batch outside the transaction',
+    edits: [
+      {
+        file: TOGETHER,
+        find: 'applyEvents(handlers, trx, [receive(delivery)])',
+        replace: 'applyEvents(handlers, context.db as typeof trx, [receive(delivery)])',
+      },
+    ],
+    test: CRASHES,
+    title: BATCH,
+  },
+  {
+    name: 'consumer: effect of one event outside the transaction',
+    edits: [
+      {
+        file: ONE,
+        find: 'applyEvents(handlers, trx, [receive(delivery)])',
+        replace: 'applyEvents(handlers, db as typeof trx, [receive(delivery)])',
+      },
+    ],
+    test: 'test/crash-points/crash-points.test.ts',
+    title: 'F25 a process that dies at any point of its consumer',
+  },
+  {
+    name: 'consumer: offset not stored with the effects',
+    edits: [
+      { file: TOGETHER, find: 'await storeOffset(current.trx, group, where, nextOffset)', replace: 'void storeOffset' },
+    ],
+    test: DELIVER,
+    title: 'applies the events of a batch in order, and remembers the offset with them',
+  },
+  {
+    name: 'consumer: offset stored before the effects',
+    edits: [
+      {
+        file: TOGETHER,
+        find: 'const sorted = await sortOut(context, where, deliveries, current)',
+        replace:
+          'await storeOffset(db, group, where, nextOffset)\n    const sorted = await sortOut(context, where, deliveries, current)',
+      },
+    ],
+    test: 'test/messaging/consumer/stored-offset.test.ts',
+    title: 'an offset is stored with the effects below it, or not at all',
+  },
+  {
+    name: 'consumer: offset goes past what is unfinished',
+    edits: [
+      {
+        file: APART,
+        find: 'if (state.contiguous) state.finished = nextOffset',
+        replace: 'state.finished = nextOffset',
+      },
+      {
+        file: APART,
+        find: 'const nextOffset = state.contiguous ? record.offset + 1n : state.finished',
+        replace: 'const nextOffset = record.offset + 1n',
+      },
+    ],
+    test: DELIVER,
+    title: 'commits only the finished prefix when one of ten keys fails',
+  },
+  {
+    name: 'consumer: later events of a failing key do not wait',
+    edits: [
+      {
+        file: APART,
+        find: 'state.resting.set(key, outcome.restMs)',
+        replace: "state.resting.set(key.concat(' '), outcome.restMs)",
+      },
+    ],
+    test: DELIVER,
+    title: 'later events of a failing key wait for it, also within one batch',
+  },
+]

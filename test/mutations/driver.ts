@@ -1,0 +1,118 @@
+/** The rules of the Kafka driver. */
+import type { Mutation } from './mutation.ts'
+
+const PRODUCER = 'src/messaging/kafka/partition-producer.ts'
+const WRITER = 'src/messaging/kafka/partition-writer.ts'
+const PUBLISHER = 'src/messaging/kafka/publisher.ts'
+const READER = 'src/messaging/kafka/partition-reader.ts'
+
+const FAULTS = 'test/messaging/kafka/publisher-faults.test.ts'
+const RULES = 'test/messaging/kafka/publisher-rules.test.ts'
+const CONTRACT = 'test/messaging/kafka/contract.test.ts'
+
+export const DRIVER: readonly Mutation[] = [
+  {
+    name: 'driver: a batch of unknown outcome is not sticky',
+    edits: [
+      { file: WRITER, find: 'if (maybeStored) this.#retire()', replace: '' },
+      {
+        file: WRITER,
+        find: '// The send goes on in kafkajs, retries and all, unless it is cut off.\n        this.#retire()',
+        replace: '',
+      },
+    ],
+    test: RULES,
+    title: 'another batch goes over another producer once one of unknown outcome was given up',
+  },
+  {
+    name: 'driver: offset of the answer not checked',
+    edits: [
+      {
+        file: PRODUCER,
+        find: 'answer.baseOffset === undefined || BigInt(answer.baseOffset) < this.#nextOffset',
+        replace: 'answer.baseOffset === undefined',
+      },
+    ],
+    test: FAULTS,
+    title: 'takes no answer for an acknowledgement that names an offset from before',
+  },
+  {
+    name: 'driver: no baseline before the first send',
+    edits: [
+      {
+        file: PRODUCER,
+        find: "this.#nextOffset = await partitionEdge(this.#cluster, this.#where, 'end')",
+        replace: 'void partitionEdge',
+      },
+    ],
+    test: RULES,
+    title: 'a first answer that names an offset from before the producer is no acknowledgement',
+  },
+  {
+    name: 'driver: producer not retired',
+    edits: [{ file: WRITER, find: 'if (last.retire) this.#retire()', replace: '' }],
+    test: FAULTS,
+    title: 'goes on with a new producer after OUT_OF_ORDER_SEQUENCE_NUMBER',
+  },
+  {
+    name: 'driver: partition not checked',
+    edits: [{ file: PRODUCER, find: 'if (partition < 0 || partition >= count)', replace: 'if (count < 0)' }],
+    test: CONTRACT,
+    title: 'refuses a partition that the topic does not have',
+  },
+  {
+    name: 'driver: several requests for one partition',
+    edits: [{ file: PUBLISHER, find: 'if (inFlight.has(place)) throw', replace: 'if (place === null) throw' }],
+    test: CONTRACT,
+    title: 'refuses a second batch for a partition while one is on its way',
+  },
+  {
+    name: 'driver: sockets left open on give-up',
+    edits: [{ file: WRITER, find: 'producer.it.cutOff()', replace: '' }],
+    test: FAULTS,
+    title: 'sends nothing more once it has given a batch up',
+  },
+  {
+    name: 'driver: an unknown outcome called refused',
+    edits: [{ file: WRITER, find: "outcome: maybeStored ? 'unknown' : 'refused'", replace: "outcome: 'refused'" }],
+    test: FAULTS,
+    title: 'stores a batch of the same size after one of unknown outcome was given up',
+  },
+  {
+    name: 'driver: records not checked',
+    edits: [
+      {
+        file: 'src/messaging/kafka/checked-records.ts',
+        find: "if (typeof text === 'string' && text.isWellFormed()) return Buffer.byteLength(text)",
+        replace: 'if (text !== undefined) return Buffer.byteLength(String(text))',
+      },
+    ],
+    test: CONTRACT,
+    title: 'refuses as a record what is neither text nor bytes',
+  },
+  {
+    name: 'driver: offset committed before the effect',
+    edits: [
+      {
+        file: READER,
+        find: 'const outcome = await this.#host.subscription.deliver({',
+        replace:
+          'this.#host.finished(this.where, beyond)\n      const outcome = await this.#host.subscription.deliver({',
+      },
+    ],
+    test: CONTRACT,
+    title: 'commits what is finished, never more, and goes on from there',
+  },
+  {
+    name: 'driver: stored offset not asked for',
+    edits: [
+      {
+        file: READER,
+        find: "asked === 'earliest' ? start : committed === null || asked < committed ? asked : committed",
+        replace: "committed ?? (asked === 'earliest' ? start : asked)",
+      },
+    ],
+    test: 'test/messaging/consumer/kafka.test.ts',
+    title: 'a database restored from before gets again what it has forgotten',
+  },
+]

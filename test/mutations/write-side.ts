@@ -1,0 +1,106 @@
+/** Rules of the append and of the transaction helper. */
+import type { Mutation } from './mutation.ts'
+
+const APPEND = 'src/messaging/outbox/append.ts'
+const QUERIES = 'src/messaging/outbox/queries.ts'
+const TRANSACTION = 'src/messaging/outbox/transaction.ts'
+const TESTS = 'test/messaging/outbox/transaction.test.ts'
+
+export const WRITE_SIDE: readonly Mutation[] = [
+  {
+    name: 'append: key lock removed',
+    edits: [
+      { file: APPEND, find: 'if (!locked) await lock(trx, sealed, enlistment)', replace: 'void lock; void enlistment' },
+    ],
+    test: 'test/messaging/outbox/append-order.test.ts',
+    title: 'two transactions on one aggregate commit in the order in which they appended',
+  },
+  {
+    name: 'append: keys locked in any order',
+    edits: [
+      {
+        file: QUERIES,
+        find: 'from (select distinct hashtextextended(aggregate.id, hashtextextended(aggregate.type, 0)) as key',
+        replace: 'from (select hashtextextended(aggregate.id, hashtextextended(aggregate.type, 0)) as key',
+      },
+      { file: QUERIES, find: 'order by key) as sorted', replace: 'order by random()) as sorted' },
+    ],
+    test: TESTS,
+    title: 'never deadlocks appends that name the same aggregates in different order',
+  },
+  {
+    name: 'append: order of the events not kept',
+    edits: [
+      {
+        file: QUERIES,
+        find: 'where (select max(bytes) from given) <= :maxBytes\n        order by position)',
+        replace: 'where (select max(bytes) from given) <= :maxBytes\n        order by random())',
+      },
+    ],
+    test: 'test/messaging/outbox/append.test.ts',
+    title: 'stores 10,000 events of one mutation in one statement and in their order',
+  },
+  {
+    name: 'transaction: ROLLBACK in answer to COMMIT ignored',
+    edits: [
+      {
+        file: TRANSACTION,
+        find: 'const command = commandOf(await answer)',
+        replace: "const command: string = (await answer, commandOf, 'COMMIT')",
+      },
+    ],
+    test: TESTS,
+    title: 'reports a rollback when a failed statement was swallowed, where Knex would not: after an append',
+  },
+  {
+    name: 'transaction: aborted transaction not seen before COMMIT',
+    edits: [
+      { file: TRANSACTION, find: 'known ?? (await selectTransactionId(trx))', replace: 'known' },
+      {
+        file: TRANSACTION,
+        find: 'const command = commandOf(await answer)',
+        replace: "const command: string = (await answer, commandOf, 'COMMIT')",
+      },
+    ],
+    test: TESTS,
+    title: 'reports a rollback when a failed statement was swallowed, where Knex would not: before it has written',
+  },
+  {
+    name: 'transaction: unknown commit reported as done',
+    edits: [
+      { file: TRANSACTION, find: 'throw new CommitUnknownError({ cause })', replace: 'return announced(progress)' },
+    ],
+    test: TESTS,
+    title: 'says that the commit is unknown when nobody can be asked',
+  },
+  {
+    name: 'transaction: lost answer reported as failed',
+    edits: [
+      {
+        file: TRANSACTION,
+        find: "if (progress.phase !== 'committing' || isDefiniteRollback(error)) throw error\n  return await settle(db, progress, error)",
+        replace: 'throw error',
+      },
+    ],
+    test: TESTS,
+    title: 'finds out that it committed when the answer to COMMIT is lost, and announces it',
+  },
+  {
+    name: 'transaction: commit by hand allowed',
+    edits: [
+      {
+        file: TRANSACTION,
+        find: "throw new NotInTransactionError('its callback called commit or rollback; return or throw instead')",
+        replace: '',
+      },
+    ],
+    test: TESTS,
+    title: 'refuses a commit by hand, after which nobody could tell the outcome',
+  },
+  {
+    name: 'transaction: append that nobody awaits allowed',
+    edits: [{ file: TRANSACTION, find: 'enlistment.close()\n', replace: '\n' }],
+    test: 'test/messaging/outbox/refusals.test.ts',
+    title: 'rolls back when an append was not awaited',
+  },
+]
