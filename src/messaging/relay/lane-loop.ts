@@ -18,6 +18,7 @@ import { ATTR_ERROR_TYPE, ATTR_OUTBOX, outboxName } from '../telemetry/attribute
 import { getInstruments } from '../telemetry/metrics.ts'
 import { untraced } from '../telemetry/tracing.ts'
 import type { Publisher, TopicPartition, TopicSpec } from '../transport.ts'
+import { CallWatch, unlessAborted, within } from './call-watch.ts'
 import { Chores } from './chores.ts'
 import { Destinations } from './destinations.ts'
 import { Hand, type HandEvent } from './hand.ts'
@@ -31,6 +32,9 @@ import { PartitionQueues } from './partition-queues.ts'
 import type { WorkerReport } from './protocol.ts'
 import { Settler } from './settler.ts'
 import { SoloLanes } from './solo-lanes.ts'
+
+/** Milliseconds for which a cancelled worker tries to give its lanes back. */
+const RELEASE_MS = 500
 
 /** Held keys that a report names at most. */
 const REPORTED_KEYS = 20
@@ -51,6 +55,9 @@ export interface LaneLoopOptions {
 
 export class LaneLoop {
   readonly #options: LaneLoopOptions
+  readonly #calls: CallWatch
+  /** For the last call of all, which a cancellation does not end. */
+  readonly #unwatched: RelaySource
   readonly #hand = new Hand()
   readonly #wake: Wake
   readonly #heldKeys: HeldKeys
@@ -65,15 +72,19 @@ export class LaneLoop {
   #fencedCount = 0
 
   constructor(options: LaneLoopOptions) {
-    this.#options = options
     const { clock, settings, shutdown } = options
+    this.#calls = new CallWatch({ clock, cancelled: shutdown.cancelled })
+    const source = this.#calls.over(options.source)
+    const registry = this.#calls.over(options.registry)
+    this.#options = { ...options, source, registry }
+    this.#unwatched = options.source
     this.#wake = new Wake(clock)
-    this.#chores = new Chores({ ...options, cancelled: shutdown.cancelled, onDone: () => this.#wake.wake() })
+    this.#chores = new Chores({ ...this.#options, cancelled: shutdown.cancelled, onDone: () => this.#wake.wake() })
     this.#heldKeys = new HeldKeys({ maxAttempts: settings.maxAttempts, clock })
-    this.#destinations = new Destinations({ ...options, onChange: () => this.#wake.wake() })
+    this.#destinations = new Destinations({ ...this.#options, onChange: () => this.#wake.wake() })
     this.#queues = new PartitionQueues({ clock, optionsFor: (where) => this.#queueOptions(where) })
     const parts = {
-      ...options,
+      ...this.#options,
       ...settings,
       ...shutdown,
       hand: this.#hand,
@@ -137,7 +148,7 @@ export class LaneLoop {
       paused: [...this.#destinations.paused(), ...this.#queues.silent()],
       heldKeys: this.#heldKeys.summary(REPORTED_KEYS),
       heldKeyCount: this.#heldKeys.count,
-      databaseProblem: this.#chores.problem,
+      databaseProblem: this.#chores.problem ?? this.#calls.problem,
       warnings: this.#destinations.warnings(),
     }
   }
@@ -157,9 +168,7 @@ export class LaneLoop {
       await this.#settler.idle()
       await this.#chores.idle()
       await this.#destinations.settled()
-      // Also after a cancellation, but then without insisting: what is not given
-      // back expires by itself.
-      await this.#options.source.release(this.#hand.ownership(this.#hand.lanes)).catch(() => {})
+      await this.#giveAllBack()
     })
   }
 
@@ -212,6 +221,16 @@ export class LaneLoop {
     } catch (error) {
       await this.#chores.failed(error, this.#options.shutdown.draining)
     }
+  }
+
+  /** Also after a cancellation, but then without insisting: what is not given back expires by itself. */
+  async #giveAllBack(): Promise<void> {
+    const { clock, shutdown } = this.#options
+    const released = this.#unwatched.release(this.#hand.ownership(this.#hand.lanes)).then(
+      () => {},
+      () => {},
+    )
+    await unlessAborted(released, shutdown.cancelled).catch(() => within(released, RELEASE_MS, clock))
   }
 
   #fenced({ leases }: Ownership, fencedLanes: readonly number[]): void {

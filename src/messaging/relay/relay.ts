@@ -16,6 +16,7 @@ import { onCommitted } from '../outbox/committed.ts'
 import type { LaneDirectory } from '../source.ts'
 import { untraced } from '../telemetry/tracing.ts'
 import type { Publisher } from '../transport.ts'
+import { unlessAborted, within } from './call-watch.ts'
 import { Crew } from './crew.ts'
 import { Leases } from './leases.ts'
 import { type RelaySettings, type ResolvedRelaySettings, resolveRelaySettings } from './options.ts'
@@ -24,6 +25,9 @@ import { measureRelay, Progress, type RelayStatus, toStatus } from './relay-stat
 import { type RelayThreads, spawnInline, spawnThread, type WorkerHandle } from './spawn.ts'
 import { WakeListener } from './wake-listener.ts'
 import { runRelayWorker, type TopicOptions } from './worker.ts'
+
+/** Milliseconds that a relay waits at its very end for what it has ended. */
+const END_MS = 2_000
 
 /** A relay in threads: the way of a service. */
 export interface ThreadedRelay {
@@ -106,7 +110,8 @@ export function superviseRelay(parts: RelayParts): Relay {
     const listening = listener.run(ended.signal)
 
     while (!draining.aborted) {
-      await leases.tick({ wakesArrive: listener.listening }).then(
+      const renewal = leases.tick({ wakesArrive: listener.listening })
+      await unlessAborted(renewal, cancelled).then(
         () => progress.renewed(crew.members),
         (error: unknown) => progress.failed(error),
       )
@@ -116,8 +121,8 @@ export function superviseRelay(parts: RelayParts): Relay {
     const renewing = keepRenewing(leases)
     await Promise.race([crew.drain(cancelled), afterGrace(cancelled)])
     ended.abort()
-    await crew.terminate()
-    await Promise.all([listening, renewing])
+    // A database that hangs keeps nobody from ending.
+    await within(Promise.all([crew.terminate(), listening, renewing]), END_MS, clock)
   }
 
   /** A draining worker still settles under its leases. */
