@@ -130,13 +130,10 @@ export class Crew {
 
   /** One place in the crew, for as long as the relay runs: one worker after another. */
   async #live(index: number): Promise<void> {
-    const { clock, draining, logger, onEnded, onChange } = this.#options
+    const { clock, draining, logger, onChange } = this.#options
     for (let deaths = 1; !draining.aborted; deaths += 1) {
       const started = clock.now()
-      const member = this.#start(index)
-      const error = await member.handle.ended
-      this.#members.delete(index)
-      await onEnded(member.owner)
+      const error = await this.#liveOnce(index)
       onChange()
       if (draining.aborted) return
       const reason = error === null ? 'it ended by itself' : error.name
@@ -146,6 +143,20 @@ export class Crew {
       if (clock.now() - started > LONG_LIFE_MS) deaths = 1
       await clock.pause(backoffMs(restartBackoff, deaths, clock.random()), draining)
     }
+  }
+
+  /** Resolves to what the worker has died of. One that cannot even be started has died of that. */
+  async #liveOnce(index: number): Promise<Error | null> {
+    let member: CrewMember
+    try {
+      member = this.#start(index)
+    } catch (error) {
+      return error instanceof Error ? error : new Error('The worker could not be started')
+    }
+    const error = await member.handle.ended
+    this.#members.delete(index)
+    await this.#options.onEnded(member.owner)
+    return error
   }
 
   #start(index: number): CrewMember {
