@@ -33,6 +33,8 @@ interface LaneInHand {
   dirty: boolean
   /** How many events the next read asks for: doubles while the lane comes back full. */
   depth: number
+  /** Until when it is not read for new events alone, on the relay's clock. */
+  quietUntil: number
   yielding: boolean
 }
 
@@ -80,6 +82,7 @@ export class Hand {
         open: false,
         dirty: true,
         depth: FIRST_DEPTH,
+        quietUntil: Number.NEGATIVE_INFINITY,
         yielding: false,
       })
     }
@@ -116,11 +119,25 @@ export class Hand {
     return this.#lanes.get(lane)?.grant.token === token
   }
 
-  /** Marks lanes as having something to read; all of them without an argument. */
-  touch(lanes: readonly number[] = this.lanes): void {
+  /** Marks lanes as having something that can be read now. */
+  touch(lanes: readonly number[]): void {
+    this.stir(lanes)
+    this.quiet(lanes, Number.NEGATIVE_INFINITY)
+  }
+
+  /** Marks lanes as having new events. A quiet one is read later all the same. */
+  stir(lanes: readonly number[]): void {
     for (const lane of lanes) {
       const state = this.#lanes.get(lane)
       if (state !== undefined) state.dirty = true
+    }
+  }
+
+  /** Lets lanes rest from new events until `until`. */
+  quiet(lanes: readonly number[], until: number): void {
+    for (const lane of lanes) {
+      const state = this.#lanes.get(lane)
+      if (state !== undefined) state.quietUntil = until
     }
   }
 
@@ -140,19 +157,27 @@ export class Hand {
   }
 
   /**
-   * What to read next: each lane that may have something, with its share of
-   * `budget` events. They count as read from now on; a wake during the read
-   * makes them dirty again.
+   * What to read next: lanes that may have something, at most `limit.lanes` of
+   * them in turn, each with its share of `limit.events`. They count as read from
+   * now on; a wake during the read makes them dirty again.
    */
-  plan(budget: number): ReadPlan[] {
-    const wanted = [...this.#lanes.values()].filter((state) => isWanted(state))
+  plan(now: number, limit: { readonly events: number; readonly lanes: number }): ReadPlan[] {
+    const wanted = this.#wanted(now).slice(0, limit.lanes)
     const total = wanted.reduce((sum, { depth }) => sum + depth, 0)
-    const scale = Math.min(1, budget / Math.max(1, total))
+    const scale = Math.min(1, limit.events / Math.max(1, total))
     return wanted.map((state) => {
+      const { lane } = state.grant
       state.dirty = false
-      const limit = this.goesAlone(state.grant.lane) ? 1 : Math.max(1, Math.floor(state.depth * scale))
-      return { lane: state.grant.lane, limit }
+      // To the end of the line, for when there are more than can be read at once.
+      this.#lanes.delete(lane)
+      this.#lanes.set(lane, state)
+      return { lane, limit: this.goesAlone(lane) ? 1 : Math.max(1, Math.floor(state.depth * scale)) }
     })
+  }
+
+  /** Whether any lane is worth a read. */
+  wantsRead(now: number): boolean {
+    return this.#wanted(now).length > 0
   }
 
   /** Whether the lane's events go one by one, since its owners keep dying. */
@@ -241,6 +266,10 @@ export class Hand {
   ownership(lanes: Iterable<number>): Ownership {
     const leases = [...new Set(lanes)].sort((a, b) => a - b).flatMap((lane) => this.#lanes.get(lane)?.grant ?? [])
     return { owner: this.#owner, leases }
+  }
+
+  #wanted(now: number): LaneInHand[] {
+    return [...this.#lanes.values()].filter((state) => state.quietUntil <= now && isWanted(state))
   }
 
   #discount(taken: HandEvent): void {

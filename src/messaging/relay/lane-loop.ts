@@ -94,7 +94,10 @@ export class LaneLoop {
       queues: this.#queues,
       queueOf: (where: TopicPartition) => this.#queues.of(where),
       onFenced: (ownership: Ownership, lanes: readonly number[]) => this.#fenced(ownership, lanes),
-      onChange: (lanes: readonly number[]) => this.wake(lanes),
+      onChange: (lanes: readonly number[]) => {
+        this.#hand.touch(lanes)
+        this.#wake.wake()
+      },
     }
     this.#settler = new Settler({
       ...parts,
@@ -130,7 +133,7 @@ export class LaneLoop {
 
   /** These lanes have something new. */
   wake(lanes: readonly number[]): void {
-    this.#hand.touch(lanes)
+    this.#hand.stir(lanes)
     this.#wake.wake()
   }
 

@@ -10,11 +10,12 @@ import type { Clock } from '../lifecycle/clock.ts'
 import { LANE_COUNT } from '../outbox/lane.ts'
 import type { Exclusion, KeyRef, RelaySource } from '../source.ts'
 import { ATTR_OUTBOX, ATTR_POLL_RESULT, outboxName } from '../telemetry/attributes.ts'
+import { traceRead } from '../telemetry/batch-span.ts'
 import { getInstruments } from '../telemetry/metrics.ts'
 import type { TopicPartition } from '../transport.ts'
 import type { Chores } from './chores.ts'
 import type { Destinations } from './destinations.ts'
-import type { Hand } from './hand.ts'
+import type { Hand, ReadPlan } from './hand.ts'
 import { type HeldKeys, nameOfKey, refOf } from './held-keys.ts'
 import type { Holding } from './holding.ts'
 import type { ResolvedRelaySettings } from './options.ts'
@@ -24,6 +25,13 @@ import { DEADLY, type SoloLanes } from './solo-lanes.ts'
 
 /** Events in hand at most, in batches: one being read, one on its way, one being settled, and one to spare. */
 const IN_HAND_BATCHES = 4
+
+/** Milliseconds of a read above which the next one takes fewer lanes, and below a quarter of which it takes more. */
+const LONG_READ_MS = 1_000
+
+/** How much longer than its read took a lane is quiet in which only events of resting destinations wait: they were all looked at. */
+const QUIET_FACTOR = 10
+const MAX_QUIET_MS = 10_000
 
 export interface LaneReaderOptions {
   readonly source: RelaySource
@@ -43,6 +51,8 @@ export class LaneReader {
   readonly #options: LaneReaderOptions
   /** Where something failed while a read was under way: what the read brings for it is out of order. */
   readonly #failedDuringRead = new Set<string>()
+  /** Lanes of one read at most. A long outage leaves so much to look past that all at once would take too long. */
+  #laneLimit = LANE_COUNT
   /** What the last read left out. */
   #excluded = new Map<string, Exclusion>()
 
@@ -57,7 +67,7 @@ export class LaneReader {
 
   /** Reads once and queues what came; resolves to whether to go on at once. Waits a little after a failure. */
   async pass(): Promise<boolean> {
-    const { source, hand, chores, solo, queues, destinations, settings, clock, draining } = this.#options
+    const { hand, chores, queues, destinations, clock, draining } = this.#options
     const slow = queues.slow()
     for (const taken of slow.flatMap((queue) => queue.clear())) hand.drop(taken)
     const exclusions = destinations.exclusions(
@@ -66,26 +76,51 @@ export class LaneReader {
     )
     this.#touchWhatRestedBefore(exclusions)
     const room = this.#room(slow)
-    const plan = room.count > 0 && room.bytes > 0 ? hand.plan(room.count) : []
+    const limit = { events: room.count, lanes: this.#laneLimit }
+    const plan = room.count > 0 && room.bytes > 0 ? hand.plan(clock.now(), limit) : []
     if (plan.length === 0) return false
 
-    const lanes = plan.map(({ lane }) => lane)
-    const maxBytesPerLane = Math.max(1, Math.floor(room.bytes / plan.length))
-    const request = { lanes: plan, maxBytesPerLane, inHand: hand.inHand(plan), exclusions }
     this.#failedDuringRead.clear()
+    const startedAt = clock.now()
     try {
-      const events = await measured(() => source.read(hand.ownership(lanes), request))
-      chores.succeeded()
-      hand.learn(plan, events, maxBytesPerLane, settings.batchSize)
-      const takenCount = await this.#queue(events)
-      if (exclusions.length === 0) solo.recover(plan, events)
+      const takenCount = await this.#read(plan, room.bytes, exclusions)
       // What was read and not taken is waited for: it says so when it can be.
-      return takenCount > 0
+      return takenCount > 0 || (plan.length === limit.lanes && hand.wantsRead(clock.now()))
     } catch (error) {
-      hand.touch(lanes)
+      hand.touch(plan.map(({ lane }) => lane))
       await chores.failed(error, draining)
       return true
+    } finally {
+      this.#adapt(plan.length, clock.now() - startedAt)
     }
+  }
+
+  /** Resolves to how many events were taken in hand. */
+  async #read(plan: readonly ReadPlan[], bytes: number, exclusions: readonly Exclusion[]): Promise<number> {
+    const { source, hand, chores, solo, settings, clock } = this.#options
+    const lanes = plan.map(({ lane }) => lane)
+    const maxBytesPerLane = Math.max(1, Math.floor(bytes / plan.length))
+    const request = { lanes: plan, maxBytesPerLane, inHand: hand.inHand(plan), exclusions }
+    const startedAt = clock.now()
+    const readAt = Date.now()
+    const events = await measured(() => source.read(hand.ownership(lanes), request))
+    chores.succeeded()
+    hand.learn(plan, events, maxBytesPerLane, settings.batchSize)
+    if (exclusions.length === 0) solo.recover(plan, events)
+    else {
+      const found = new Set(events.map(({ lane }) => lane))
+      const quietMs = Math.min(MAX_QUIET_MS, QUIET_FACTOR * (clock.now() - startedAt))
+      hand.quiet(
+        lanes.filter((lane) => !found.has(lane)),
+        clock.now() + quietMs,
+      )
+    }
+    return await this.#queue(events, readAt)
+  }
+
+  #adapt(laneCount: number, tookMs: number): void {
+    if (tookMs > LONG_READ_MS) this.#laneLimit = Math.max(1, Math.floor(laneCount / 2))
+    else if (tookMs < LONG_READ_MS / 4) this.#laneLimit = Math.min(LANE_COUNT, this.#laneLimit * 2)
   }
 
   /** What else may be in hand. What is stuck in a silent partition takes no room from the others. */
@@ -108,8 +143,8 @@ export class LaneReader {
     this.#excluded = excluded
   }
 
-  /** Resolves to how many events were taken in hand. */
-  async #queue(events: readonly OutboxEvent[]): Promise<number> {
+  /** Queues what was read since `readAt`, in Unix milliseconds; resolves to how many events were taken in hand. */
+  async #queue(events: readonly OutboxEvent[], readAt: number): Promise<number> {
     const { destinations, hand, heldKeys, holding, clock } = this.#options
     const now = clock.now()
     const filled = new Set<PartitionQueue>()
@@ -117,20 +152,21 @@ export class LaneReader {
     // A look-up or a pause may end on the way: what comes behind an event that
     // was left pending stays so too.
     const left = new Set<string>()
-    let takenCount = 0
+    const taken: OutboxEvent[] = []
     try {
       for (const event of events) {
         const key = refOf(destinations.topicOf(event), event)
         if (heldKeys.has(key.topic, event)) followed.set(nameOfKey(key), key)
         else if (left.size > 0 && left.has(nameOfKey(key))) hand.touch([event.lane])
-        else if (await this.#queueOne(event, key.topic, { now, filled })) takenCount += 1
+        else if (await this.#queueOne(event, key.topic, { now, filled })) taken.push(event)
         else left.add(nameOfKey(key))
       }
     } finally {
+      traceRead(taken, readAt)
       for (const queue of filled) queue.start()
     }
     for (const key of followed.values()) holding.follow(key)
-    return takenCount
+    return taken.length
   }
 
   async #queueOne(
