@@ -206,14 +206,14 @@ test('PC-41 a wake-up from another process publishes at once, long before the po
   await using setting = await createRelaySetting()
   const relay = setting.start({ pollIntervalMs: 20_000, leaseMs: 60_000 })
   await owns(relay, 64)
-  // Nothing tells the relay of this commit: it is made behind the library's back.
-  await setting.db.transaction(async (trx) => {
-    await appendToOutbox(trx, [orderEvent('OrderPlaced')])
-  })
+  await setting.append(orderEvent('OrderPlaced'))
+  await setting.drained()
+  // Pending once more, and nothing in this process tells the relay.
+  await setting.db('outbox').update({ published_at: null })
 
-  await eventually('it listens', async () => {
+  await eventually('it hears', async () => {
     await setting.db.raw(`select pg_notify('outbox_wake', 'ffffffffffffffff')`)
-    return idsOn(setting.broker).length === 1
+    return idsOn(setting.broker).length === 2
   })
 })
 
