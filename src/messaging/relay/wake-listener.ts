@@ -42,7 +42,8 @@ export class WakeListener {
       for (let failures = 0; !signal.aborted; ) {
         await this.#listen(signal).catch((error: unknown) => {
           failures = this.listening ? 1 : failures + 1
-          if (failures === 1) logger.warn({ err: error }, 'Notifications do not arrive; polling until they do')
+          if (failures === 1 && !signal.aborted)
+            logger.warn({ err: error }, 'Notifications do not arrive; polling until they do')
         })
         this.listening = false
         await clock.pause(backoffMs(RECONNECT, failures, clock.random()), signal)
@@ -53,7 +54,7 @@ export class WakeListener {
   async #listen(signal: AbortSignal): Promise<void> {
     const { db, clock, onWake } = this.#options
     const opening = openConnection(db)
-    const connection = await inTime(opening).catch((error: unknown) => {
+    const connection = await inTime(opening, signal).catch((error: unknown) => {
       opening.then(
         (late) => closeConnection(db, late),
         () => {},
@@ -66,12 +67,12 @@ export class WakeListener {
         if (payload === '') heard.resolve()
         else onWake(lanesOfBitmap(payload ?? ''))
       })
-      await inTime(connection.query(`listen ${WAKE_CHANNEL}`))
+      await inTime(connection.query(`listen ${WAKE_CHANNEL}`), signal)
       while (!signal.aborted) {
         // Sent on another connection: a pooler shows a client what its own
         // statement has caused, and nothing that arrives in between.
         heard = Promise.withResolvers<void>()
-        await inTime(Promise.all([db.raw(`notify ${WAKE_CHANNEL}`), heard.promise]))
+        await inTime(Promise.all([db.raw(`notify ${WAKE_CHANNEL}`), heard.promise]), signal)
         this.listening = true
         await clock.pause(PROBE_MS, signal)
       }
@@ -81,12 +82,15 @@ export class WakeListener {
   }
 }
 
-async function inTime<T>(answer: Promise<T>): Promise<T> {
-  const { promise: tooLate, reject } = Promise.withResolvers<never>()
-  const timer = setTimeout(() => reject(new Error(`No answer within ${ANSWER_MS} ms`)), ANSWER_MS)
+async function inTime<T>(answer: Promise<T>, signal: AbortSignal): Promise<T> {
+  const { promise: givenUp, reject } = Promise.withResolvers<never>()
+  const giveUp = () => reject(new Error(`No answer within ${ANSWER_MS} ms`))
+  const timer = setTimeout(giveUp, ANSWER_MS)
+  signal.addEventListener('abort', giveUp, { once: true })
   try {
-    return await Promise.race([answer, tooLate])
+    return await Promise.race([answer, givenUp])
   } finally {
     clearTimeout(timer)
+    signal.removeEventListener('abort', giveUp)
   }
 }
