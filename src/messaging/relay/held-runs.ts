@@ -9,6 +9,7 @@ import type { OutboxEvent } from '../envelope.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
 import type { KeyRef, Lease, Ownership, RelaySource } from '../source.ts'
+import { traceMark } from '../telemetry/batch-span.ts'
 import { untraced } from '../telemetry/tracing.ts'
 import type { TopicPartition } from '../transport.ts'
 import type { Chores } from './chores.ts'
@@ -181,7 +182,7 @@ export class HeldRuns {
     destinations.succeeded(where)
     // Until it works: to send them again would make a copy at each failure.
     const isDone = await chores.insist(async () => {
-      const { changed, fencedLanes } = await source.settle(ownership, events)
+      const { changed, fencedLanes } = await traceMark(events, () => source.settle(ownership, events))
       onPublished(changed, where)
       onFenced(ownership, fencedLanes)
     })

@@ -99,8 +99,10 @@ export function measureRelay(members: readonly CrewMember[], listening: boolean)
     members.reduce((sum, { grants }) => sum + grants.size, 0),
     outbox,
   )
-  for (const { index, silentTicks } of members) {
-    if (silentTicks <= 1) instruments.lastPoll.record(Date.now() / 1000, { ...outbox, [ATTR_THREAD]: `relay-${index}` })
+  for (const { index, phase, silentTicks } of members) {
+    // One that has been started anew and never came up has not gone round.
+    if (phase === 'starting' || silentTicks > 1) continue
+    instruments.lastPoll.record(Date.now() / 1000, { ...outbox, [ATTR_THREAD]: `relay-${index}` })
   }
   instruments.wakeMode.record(Number(listening), { ...outbox, [ATTR_MODE]: 'notify' })
   instruments.wakeMode.record(Number(!listening), { ...outbox, [ATTR_MODE]: 'poll' })

@@ -8,6 +8,7 @@
  */
 import type { Ownership, RelaySource } from '../source.ts'
 import { ATTR_DESTINATION, ATTR_OUTBOX, outboxName } from '../telemetry/attributes.ts'
+import { traceMark } from '../telemetry/batch-span.ts'
 import { getInstruments } from '../telemetry/metrics.ts'
 import { untraced } from '../telemetry/tracing.ts'
 import type { TopicPartition } from '../transport.ts'
@@ -83,10 +84,8 @@ export class Settler {
   async #settle(batch: readonly HandEvent[]): Promise<void> {
     const { source, hand, onSettled } = this.#options
     const ownership = hand.ownership(batch.map(({ event }) => event.lane))
-    const { changed, fencedLanes } = await source.settle(
-      ownership,
-      batch.map(({ event }) => event),
-    )
+    const events = batch.map(({ event }) => event)
+    const { changed, fencedLanes } = await traceMark(events, () => source.settle(ownership, events))
     this.publishedCount += changed
     for (const taken of batch) hand.drop(taken)
     onSettled(ownership, fencedLanes)
