@@ -10,6 +10,9 @@ import type { Crew, CrewMember } from './crew.ts'
 /** Stands for the horizon of a takeover whose answer was lost: nothing is known to be newer. */
 const UNKNOWN_HORIZON = 2n ** 63n - 1n
 
+/** Lanes that a line of the log names; of more it has the number. */
+const NAMED = 8
+
 export interface LeasesOptions {
   readonly directory: LaneDirectory
   readonly crew: Crew
@@ -104,7 +107,7 @@ export class Leases {
         if (grants.length > 0) this.#handOut(member)
         const crashed = grants.filter(({ crashes }) => crashes > 0).map(({ lane }) => lane)
         if (crashed.length > 0)
-          logger.warn({ worker: member.index, lanes: crashed }, 'lanes taken over from a worker that vanished')
+          logger.warn({ worker: member.index, ...named(crashed) }, 'lanes taken over from a worker that vanished')
       }
       if (plan.yield.length > 0 && !isOutage) member.handle.line.post({ kind: 'yield', lanes: plan.yield })
     }
@@ -118,4 +121,8 @@ export class Leases {
   #handOut({ handle, owner, grants }: CrewMember): void {
     handle.line.post({ kind: 'lanes', owner, grants: [...grants.values()] })
   }
+}
+
+function named(lanes: readonly number[]): { readonly laneCount: number; readonly lanes?: readonly number[] } {
+  return { laneCount: lanes.length, ...(lanes.length <= NAMED && { lanes }) }
 }
