@@ -91,7 +91,12 @@ function waiting(order: Order, wish: string): OrderFacts {
     }
     case 'shipped':
     case 'cancelled':
-      throw new OrderRefusal('ILLEGAL_TRANSITION', `Order ${order.id} cannot be ${wish}: it was ${order.phase} already`)
+      throw new OrderRefusal(
+        'ILLEGAL_TRANSITION',
+        wish === order.phase
+          ? `Order ${order.id} is ${order.phase} already`
+          : `Order ${order.id} cannot be ${wish}: it is ${order.phase}`,
+      )
   }
 }
 
