@@ -16,6 +16,7 @@ import express, { type ErrorRequestHandler } from 'express'
 import type { Knex } from 'knex'
 import { type Logger, type Running, run, type Shutdown, type TopicRule } from '../messaging/index.ts'
 import { createContext, type RequestContext } from './context.ts'
+import { allowOrigins } from './cors.ts'
 import { createErrorFormatter } from './errors.ts'
 import { explorerPage, explorerPolicy } from './explorer.ts'
 import { trackInFlight } from './in-flight.ts'
@@ -37,6 +38,8 @@ export interface GraphQLServerOptions {
   readonly port: number
   /** Whether clients may ask for the schema, and errors may hint at names in it. Off where the schema is nobody's business. */
   readonly introspection: boolean
+  /** Pages that may call the API from a browser, by their origins: `https://shop.example`. Every other page may not. @defaultValue none */
+  readonly corsOrigins?: readonly string[]
   /** Milliseconds that running operations have to answer when the server stops. */
   readonly graceMs: number
   readonly logger: Logger
@@ -103,14 +106,21 @@ async function startApollo(
 function mount(
   app: express.Express,
   apollo: ApolloServer<RequestContext>,
-  { db, topicFor, logger }: GraphQLServerOptions,
+  { db, topicFor, corsOrigins = [], logger }: GraphQLServerOptions,
 ): void {
   app.disable('x-powered-by')
   app.get('/', (_request, response) => {
     response.set('content-security-policy', explorerPolicy).type('html').send(explorerPage)
   })
+  // A browser that was sent here wants to see something: without this it is told of a forged request.
+  app.get('/graphql', (request, response, next) => {
+    response.vary('Accept')
+    if (request.accepts(['json', 'html']) === 'html') response.redirect('/')
+    else next()
+  })
   app.use(
     '/graphql',
+    allowOrigins(corsOrigins),
     express.json({ limit: MAX_BODY_BYTES }),
     expressMiddleware(apollo, { context: async () => createContext({ db, topicFor }) }),
   )

@@ -16,6 +16,8 @@ export interface ServiceConfig {
     readonly port: number
     /** Off with `NODE_ENV=production`. */
     readonly introspection: boolean
+    /** Pages that may call the API from a browser; none by default. */
+    readonly corsOrigins: readonly string[]
   }
   readonly admin: { readonly host: string; readonly port: number }
   readonly database: { readonly connection: PostgresConnection; readonly migrate: boolean }
@@ -28,10 +30,15 @@ export interface ServiceConfig {
   }
   readonly relay: { readonly threads: number }
   readonly logLevel: LogLevel
+  readonly logFormat: LogFormat
 }
 
 const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const
 export type LogLevel = (typeof LOG_LEVELS)[number]
+
+/** JSON for machines, text for people; `color` is text for a terminal. */
+const LOG_FORMATS = ['json', 'text', 'color'] as const
+export type LogFormat = (typeof LOG_FORMATS)[number]
 
 /** The environment cannot be used. Lists every variable that is wrong and the rule it breaks, never a value. */
 export class ConfigError extends Error {
@@ -55,18 +62,10 @@ const flag = (fallback: boolean) =>
 const schema = z.object({
   DATABASE_URL: z.string('must be set: the URL of a Postgres (npm start brings one along)').transform(asPostgres),
   DATABASE_MIGRATE: flag(true),
-  KAFKA_BROKERS: z
-    .string()
-    .default('')
-    .transform((text) =>
-      text
-        .split(',')
-        .map((broker) => broker.trim())
-        .filter(Boolean),
-    )
-    .refine((brokers) => brokers.every((broker) => /^(\[[0-9a-f:.]+\]|[\w.-]+):\d{1,5}$/i.test(broker)), {
-      message: 'must be a list of host:port, separated by commas',
-    }),
+  KAFKA_BROKERS: list().refine(
+    (brokers) => brokers.every((broker) => /^(\[[0-9a-f:.]+\]|[\w.-]+):\d{1,5}$/i.test(broker)),
+    'must be a list of host:port, separated by commas',
+  ),
   KAFKA_CLIENT: z.enum(['kafkajs'], 'must be kafkajs').default('kafkajs'),
   KAFKA_TLS: flag(false),
   KAFKA_CA: fileContent(),
@@ -92,6 +91,10 @@ const schema = z.object({
   HOST: host,
   PORT: port(4000),
   ADMIN_PORT: port(4001),
+  CORS_ORIGINS: list().refine(
+    (origins) => origins.every(isOrigin),
+    'must be a list of origins such as https://shop.example, separated by commas; * is none',
+  ),
   ROLES: z
     .string()
     .default(ROLES.join(','))
@@ -99,6 +102,7 @@ const schema = z.object({
     .pipe(z.array(z.enum(ROLES, `must be a list of ${ROLES.join(', ')}, separated by commas`)).min(1)),
   RELAY_THREADS: wholeNumber(1, 64, null),
   LOG_LEVEL: z.enum(LOG_LEVELS, `must be one of ${LOG_LEVELS.join(', ')}`).default('info'),
+  LOG_FORMAT: z.enum(LOG_FORMATS, `must be one of ${LOG_FORMATS.join(', ')}`).default('json'),
   NODE_ENV: z.string().default('development'),
 })
 
@@ -109,18 +113,20 @@ const schema = z.object({
 export function readConfig(environment: Readonly<Record<string, string | undefined>> = process.env): ServiceConfig {
   const given = Object.fromEntries(Object.entries(environment).filter(([, text]) => text !== undefined && text !== ''))
   const result = schema.safeParse(given)
-  if (!result.success) {
-    const problems = result.error.issues.map(({ path, message }) => `${String(path[0])} ${message}`)
-    throw new ConfigError([...new Set(problems)])
-  }
+  if (!result.success) throw new ConfigError(allProblems(given, result.error.issues))
   const env = result.data
   const security = kafkaSecurity(env)
-  const problems = [...security.problems, ...brokerProblems(env)]
+  const problems = [...security.problems, ...jointProblems(env)]
   if (problems.length > 0) throw new ConfigError(problems)
 
   return {
     roles: ROLES.filter((role) => env.ROLES.includes(role)),
-    http: { host: env.HOST, port: env.PORT, introspection: env.NODE_ENV !== 'production' },
+    http: {
+      host: env.HOST,
+      port: env.PORT,
+      introspection: env.NODE_ENV !== 'production',
+      corsOrigins: env.CORS_ORIGINS,
+    },
     admin: { host: env.HOST, port: env.ADMIN_PORT },
     database: { connection: env.DATABASE_URL, migrate: env.DATABASE_MIGRATE },
     kafka: { client: env.KAFKA_CLIENT, brokers: env.KAFKA_BROKERS, ...security.options },
@@ -131,6 +137,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     },
     relay: { threads: env.RELAY_THREADS ?? defaultRelayThreads(availableParallelism()) },
     logLevel: env.LOG_LEVEL,
+    logFormat: env.LOG_FORMAT,
   }
 }
 
@@ -139,15 +146,56 @@ export function defaultRelayThreads(cores: number): number {
   return cores < 4 ? 1 : Math.min(4, cores - 1)
 }
 
-function brokerProblems({ KAFKA_BROKERS, ROLES: roles, PORT, ADMIN_PORT }: z.infer<typeof schema>): readonly string[] {
+/**
+ * What single variables break, and what the usable ones break together. Of
+ * those, nothing that names a variable which is wrong by itself: that would be
+ * said of a guess.
+ */
+function allProblems(given: Readonly<Record<string, unknown>>, issues: readonly z.core.$ZodIssue[]): readonly string[] {
+  const wrong = new Set(issues.map(({ path }) => String(path[0])))
+  const single = issues.map(({ path, message }) => `${String(path[0])} ${message}`)
+  const usable = Object.fromEntries(Object.entries(given).filter(([name]) => !wrong.has(name)))
+  const rest = schema.partial({ DATABASE_URL: true }).safeParse(usable)
+  const joint = rest.success ? [...kafkaSecurity(rest.data).problems, ...jointProblems(rest.data)] : []
+  const isGuess = (problem: string) =>
+    (problem.match(/[A-Z]+(?:_[A-Z]+)*/g) ?? []).some((name) => wrong.has(name)) ||
+    (wrong.has('ROLES') && problem.startsWith('KAFKA_BROKERS'))
+  return [...new Set([...single, ...joint.filter((problem) => !isGuess(problem))])]
+}
+
+/** What variables break together. */
+function jointProblems({
+  KAFKA_BROKERS,
+  ROLES: roles,
+  PORT,
+  ADMIN_PORT,
+}: Pick<z.infer<typeof schema>, 'KAFKA_BROKERS' | 'ROLES' | 'PORT' | 'ADMIN_PORT'>): readonly string[] {
   const problems: string[] = []
   if (KAFKA_BROKERS.length === 0 && (roles.includes('relay') || roles.includes('consumer'))) {
     problems.push(
       'KAFKA_BROKERS must be set for the roles relay and consumer: host:port, … (npm start brings one along)',
     )
   }
-  if (PORT !== 0 && PORT === ADMIN_PORT) problems.push('ADMIN_PORT must differ from PORT')
+  if (roles.includes('api') && PORT !== 0 && PORT === ADMIN_PORT) problems.push('ADMIN_PORT must differ from PORT')
   return problems
+}
+
+/** Words separated by commas; none where the variable is not set. */
+function list() {
+  return z
+    .string()
+    .default('')
+    .transform((text) =>
+      text
+        .split(',')
+        .map((word) => word.trim())
+        .filter(Boolean),
+    )
+}
+
+/** Exactly as browsers send it: scheme, host and port where it is not the usual one, and nothing behind. */
+function isOrigin(text: string): boolean {
+  return /^https?:[^*]+$/.test(text) && URL.canParse(text) && new URL(text).origin === text
 }
 
 function wholeNumber<Fallback extends number | null>(least: number, most: number, fallback: Fallback) {

@@ -9,6 +9,7 @@ import type { FromConsumerThread, ToConsumerThread } from './consumer-protocol.t
 import { CONSUMER_GRACE_MS } from './consumer-thread.ts'
 import { createDatabase } from './database.ts'
 import { ensureTopic } from './ensure-topic.ts'
+import { logDestination } from './log-text.ts'
 import { createLogger } from './logger.ts'
 import { shutdownTelemetry, watchTelemetry } from './telemetry-handle.ts'
 import { topicOptions } from './topics.ts'
@@ -21,7 +22,7 @@ const REPORT_MS = 1_000
 if (!parentPort) throw new Error('consumer-worker.ts is the entry of a worker thread: start the service with main.ts')
 const port = parentPort
 const config = readConfig()
-const logger = createLogger({ service: NAME, thread: 'consumer' }, config.logLevel)
+const logger = createLogger({ service: NAME, thread: 'consumer' }, config.logLevel, logDestination(config.logFormat))
 watchTelemetry(['pg', 'knex'], (problem) => logger.warn({}, problem))
 
 const { client: _client, ...kafka } = config.kafka

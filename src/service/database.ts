@@ -111,10 +111,10 @@ export function createDatabase(
     // Otherwise the message of a failed statement has the values in it.
     compileSqlOnError: false,
     log: {
-      warn: (message: unknown) => logger.warn({ pool: role }, String(message)),
-      error: (message: unknown) => logger.error({ pool: role }, String(message)),
-      deprecate: (message: unknown) => logger.debug({ pool: role }, String(message)),
-      debug: (message: unknown) => logger.debug({ pool: role }, String(message)),
+      warn: (message: unknown) => logger.warn({ pool: role }, firstLine(message)),
+      error: (message: unknown) => logger.error({ pool: role }, firstLine(message)),
+      deprecate: (message: unknown) => logger.debug({ pool: role }, firstLine(message)),
+      debug: (message: unknown) => logger.debug({ pool: role }, firstLine(message)),
     },
   })
 
@@ -130,6 +130,11 @@ export function createDatabase(
   // Migrations' pool lives for seconds.
   if (role !== 'migration') observePool(role, db)
   return db
+}
+
+/** Knex puts whole stacks of the pool into its messages. */
+function firstLine(message: unknown): string {
+  return String(message).split('\n', 1)[0] ?? ''
 }
 
 /** Whether a connection of the pool can be lent: it is idle, and in no transaction. */

@@ -29,9 +29,11 @@ export async function ensureTopic(
       logger.info({ topic, ...spec }, 'Made a topic')
       return
     } catch (error) {
-      const waits = error instanceof PublishError && error.kind === 'outage'
-      logger.warn({ topic, error, attempt }, waits ? 'Kafka cannot be reached yet' : 'Could not make a topic')
-      if (!waits) return
+      if (!(error instanceof PublishError && error.kind === 'outage')) {
+        logger.warn({ topic, error, attempt }, 'Could not make a topic')
+        return
+      }
+      logger.warn({ topic, reason: error.reason, attempt }, 'Kafka cannot be reached yet')
       await systemClock.pause(backoffMs(BACKOFF, attempt, Math.random()), signal)
     }
   }

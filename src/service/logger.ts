@@ -6,6 +6,7 @@
  */
 import { isSpanContextValid, trace } from '@opentelemetry/api'
 import pino from 'pino'
+import { isDatabaseUnavailable } from '../graphql/database-failure.ts'
 import type { Logger } from '../messaging/index.ts'
 import type { LogLevel } from './config.ts'
 
@@ -86,12 +87,18 @@ export function describeError(error: unknown, depth = 0): unknown {
     type: error.name,
     message,
     ...facts,
-    stack: frames(error),
+    // Where a connection was waited for says nothing of why there was none, and fills a page at each try.
+    ...(!isDatabaseUnavailable(alone(error)) && { stack: frames(error) }),
     ...(error.cause !== undefined && depth < 3 && { cause: describeError(error.cause, depth + 1) }),
     ...('errors' in error &&
       Array.isArray(error.errors) &&
       depth < 3 && { errors: error.errors.slice(0, 5).map((each) => describeError(each, depth + 1)) }),
   }
+}
+
+/** The error without its causes: what wraps one keeps its place. */
+function alone({ name, message, ...fields }: Error): object {
+  return { name, message, code: 'code' in fields ? fields.code : undefined }
 }
 
 /** Not by `instanceof` alone: an error may come from another realm. */

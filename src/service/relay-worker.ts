@@ -4,6 +4,7 @@ import { runRelayWorker, workerLine } from '../messaging/index.ts'
 import { createKafkaPublisher } from '../messaging/kafka/index.ts'
 import { readConfig } from './config.ts'
 import { createDatabase } from './database.ts'
+import { logDestination } from './log-text.ts'
 import { createLogger } from './logger.ts'
 import { type RelayThreadData, relaySettings } from './relay-threads.ts'
 import { shutdownTelemetry, watchTelemetry } from './telemetry-handle.ts'
@@ -12,7 +13,11 @@ import { topicOptions } from './topics.ts'
 if (!parentPort) throw new Error('relay-worker.ts is the entry of a worker thread: start the service with main.ts')
 const { telemetry } = workerData as RelayThreadData
 const config = readConfig()
-const logger = createLogger({ service: telemetry.serviceName, thread: telemetry.instance }, config.logLevel)
+const logger = createLogger(
+  { service: telemetry.serviceName, thread: telemetry.instance },
+  config.logLevel,
+  logDestination(config.logFormat),
+)
 watchTelemetry(['pg', 'knex'], (problem) => logger.warn({}, problem))
 
 const { client: _client, ...kafka } = config.kafka

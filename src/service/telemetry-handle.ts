@@ -25,6 +25,11 @@ export async function collectMetrics(): Promise<string> {
   return (await registry[KEY]?.collectMetrics()) ?? ''
 }
 
+/** Whether the preload has started telemetry in this thread. */
+export function telemetryRuns(): boolean {
+  return registry[KEY] !== undefined
+}
+
 /** Milliseconds after which everything that a thread needs has been loaded. */
 const LOADED_AFTER_MS = 5_000
 

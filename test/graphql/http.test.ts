@@ -54,6 +54,75 @@ test('a page of another origin gets no leave to read an answer', async () => {
   expect(response.headers.get('access-control-allow-origin')).toBeNull()
 })
 
+function preflight(url: string, origin: string): Promise<Response> {
+  return fetch(`${url}/graphql`, {
+    method: 'OPTIONS',
+    headers: {
+      origin,
+      'access-control-request-method': 'POST',
+      'access-control-request-headers': 'content-type',
+    },
+  })
+}
+
+test('a page whose origin is named may call and read, and no other may', async () => {
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.db, { corsOrigins: ['http://localhost:3000'] })
+  const post = (origin: string) =>
+    fetch(`${api.url}/graphql`, {
+      method: 'POST',
+      headers: { origin, 'content-type': 'application/json' },
+      body: JSON.stringify({ query: '{ __typename }' }),
+    })
+
+  const asked = await preflight(api.url, 'http://localhost:3000')
+  const answered = await post('http://localhost:3000')
+
+  expect(asked.status).toBe(204)
+  expect(asked.headers.get('access-control-allow-origin')).toBe('http://localhost:3000')
+  expect(asked.headers.get('access-control-allow-headers')).toBe('content-type')
+  expect(asked.headers.get('access-control-allow-credentials')).toBeNull()
+  expect(answered.headers.get('access-control-allow-origin')).toBe('http://localhost:3000')
+  expect(answered.headers.get('vary')).toContain('Origin')
+  for (const origin of [
+    'https://evil.example',
+    'http://localhost:3001',
+    'http://localhost:3000.evil.example',
+    'null',
+  ]) {
+    const refused = await preflight(api.url, origin)
+    expect(refused.status).toBe(403)
+    expect(await refused.text()).toContain('CORS_ORIGINS')
+    expect(refused.headers.get('access-control-allow-origin')).toBeNull()
+    expect((await post(origin)).headers.get('access-control-allow-origin')).toBeNull()
+  }
+})
+
+test('a browser that opens /graphql is sent to the page that one can use', async () => {
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.db)
+  const get = (accept: string) => fetch(`${api.url}/graphql`, { headers: { accept }, redirect: 'manual' })
+
+  const browser = await get('text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8')
+  const program = await get('application/json')
+
+  expect(browser.status).toBe(302)
+  expect(browser.headers.get('location')).toBe('/')
+  expect(program.status).toBe(400)
+})
+
+test('a mutation that was refused before it ran speaks of no outbox', async () => {
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.db)
+
+  const response = await fetch(`${api.url}/graphql?query=${encodeURIComponent(MUTATION)}`, {
+    headers: { 'apollo-require-preflight': 'true' },
+  })
+
+  expect(response.status).toBe(405)
+  expect(await response.json()).not.toHaveProperty('extensions')
+})
+
 test('several operations in one body are refused', async () => {
   await using database = await createTestDatabase({ orders: true })
   await using api = await startApi(database.db)

@@ -25,6 +25,7 @@ test('two variables are enough; the rest has defaults', () => {
     kafka: { client: 'kafkajs', brokers: ['kafka-1:9092'] },
     topics: { prefix: '', partitionCount: 8, replicationFactor: null },
     logLevel: 'info',
+    logFormat: 'json',
   })
 })
 
@@ -54,7 +55,48 @@ test('every variable that is wrong is named with its rule, all at once, and no v
 })
 
 test('nothing set at all says what is needed', () => {
-  expect(problemsOf({})).toEqual(['DATABASE_URL must be set: the URL of a Postgres (npm start brings one along)'])
+  const needed = [
+    'DATABASE_URL must be set: the URL of a Postgres (npm start brings one along)',
+    expect.stringMatching(/^KAFKA_BROKERS must be set for the roles relay and consumer/),
+  ]
+
+  expect(problemsOf({})).toEqual(needed)
+  expect(problemsOf({ ROLES: 'relay' })).toEqual(needed)
+})
+
+test('what variables break together is named beside what one breaks alone, and never guessed', () => {
+  const { DATABASE_URL } = required
+  const sasl = { KAFKA_SASL_MECHANISM: 'scram-sha-256', KAFKA_SASL_USERNAME: 'me' }
+
+  expect(problemsOf({ ...required, ...sasl, PORT: 'x' })).toEqual([
+    expect.stringMatching(/^PORT must be/),
+    expect.stringMatching(/^KAFKA_SASL_PASSWORD or KAFKA_SASL_PASSWORD_FILE/),
+  ])
+  expect(problemsOf({ DATABASE_URL, ROLES: 'nonsense' })).toEqual([expect.stringMatching(/^ROLES must be/)])
+  expect(problemsOf({ ...required, ...sasl, KAFKA_SASL_PASSWORD_FILE: '/no/such/file' })).toEqual([
+    'KAFKA_SASL_PASSWORD_FILE must name a file that can be read (ENOENT)',
+  ])
+})
+
+test.each([
+  ['*'],
+  ['null'],
+  ['shop.example'],
+  ['https://shop.example/'],
+  ['https://*.shop.example'],
+  ['https://shop.example, *'],
+])('CORS_ORIGINS takes origins alone: %s is refused', (text) => {
+  expect(problemsOf({ ...required, CORS_ORIGINS: text })).toEqual([expect.stringMatching(/^CORS_ORIGINS must be/)])
+})
+
+test('CORS_ORIGINS names origins, and is empty by itself', () => {
+  const origins = (text: string) => readConfig({ ...required, CORS_ORIGINS: text }).http.corsOrigins
+
+  expect(origins('https://shop.example, http://localhost:3000')).toEqual([
+    'https://shop.example',
+    'http://localhost:3000',
+  ])
+  expect(readConfig(required).http.corsOrigins).toEqual([])
 })
 
 test('the API alone needs no broker, a relay does', () => {

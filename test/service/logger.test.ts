@@ -1,6 +1,7 @@
 import { expect, test } from '@jest/globals'
 import { silentLogger } from '../../src/messaging/index.ts'
 import { createDatabase } from '../../src/service/database.ts'
+import { logText } from '../../src/service/log-text.ts'
 import { createLogger } from '../../src/service/logger.ts'
 import { parsePostgresUrl } from '../../src/service/postgres-url.ts'
 import { createTestDatabase } from '../support/database.ts'
@@ -65,6 +66,25 @@ test('an error keeps its facts, its causes and its place', () => {
     stack: expect.stringContaining('logger.test.ts'),
     cause: { code: 'ECONNREFUSED' },
   })
+})
+
+test('a connection that could not be had is told without a stack', () => {
+  const { logger, last } = createLog()
+
+  logger.warn({ error: Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' }) }, 'Not reached')
+
+  expect(last().error).toEqual({ type: 'Error', message: 'connect ECONNREFUSED', code: 'ECONNREFUSED' })
+})
+
+test('as text a line is for people: time, level, thread, message and fields, then what is wrong', () => {
+  const { logger, lines } = createLog()
+
+  logger.warn({ attempt: 2, trace_id: 'abc', error: Object.assign(new Error('no way'), { code: 'EPIPE' }) }, 'Failed')
+
+  expect(logText(lines[0] ?? '', { color: false })).toMatch(
+    /^\d\d:\d\d:\d\d\.\d{3} warn {2}main {5}Failed attempt=2 trace_id=abc\n {28}Error: no way \(EPIPE\)\n$/,
+  )
+  expect(logText(lines[0] ?? '', { color: true })).toContain('\u001b[33m')
 })
 
 test('what must not be written is not, wherever somebody puts it', () => {
