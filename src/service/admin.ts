@@ -29,6 +29,10 @@ interface Answer {
 
 const GRACE_MS = 1_000
 
+/** A comment in the format, so that a scraper takes it for what it is: nothing. */
+const NO_METRICS =
+  '# No metrics: this process was started without --import src/service/telemetry.ts, or with OTEL_SDK_DISABLED=true.\n'
+
 /** Listens. Rejects with the system's own error (`EADDRINUSE`) when it cannot. */
 export async function startAdminServer(options: AdminOptions): Promise<AdminServer> {
   const http = createServer({ requestTimeout: 10_000, headersTimeout: 5_000 }, (request, response) => {
@@ -62,7 +66,7 @@ async function answerTo({ method, url = '/' }: IncomingMessage, { health, metric
   if (method !== 'GET' && method !== 'HEAD') return json(405, { problem: 'Only GET is answered here' })
   const path = url.split('?', 1)[0] ?? '/'
   if (path === '/livez') return json(200, { live: true })
-  if (path === '/metrics') return { status: 200, type: PROMETHEUS_CONTENT_TYPE, body: await metrics() }
+  if (path === '/metrics') return { status: 200, type: PROMETHEUS_CONTENT_TYPE, body: (await metrics()) || NO_METRICS }
   if (path === '/readyz') {
     const report = await health.report()
     return json(report.ready ? 200 : 503, report)

@@ -9,14 +9,14 @@ const fine: Status = { ready: true, problems: [] }
 
 async function startAdmin(
   checks: Partial<Record<Role, () => Promise<Status>>>,
-  roles: readonly Role[] = ['api', 'relay'],
+  { roles = ['api', 'relay'], metrics = 'up 1\n' }: { roles?: readonly Role[]; metrics?: string } = {},
 ) {
   const health = createHealth(roles, checks)
   const admin = await startAdminServer({
     host: '127.0.0.1',
     port: 0,
     health,
-    metrics: async () => 'up 1\n',
+    metrics: async () => metrics,
     logger: silentLogger,
   })
   const get = async (path: string, method = 'GET') => {
@@ -64,6 +64,15 @@ test('metrics are text, and nothing else is answered', async () => {
   expect(await admin.get('/metrics')).toEqual({ status: 200, body: 'up 1\n' })
   expect((await admin.get('/readyz', 'POST')).status).toBe(405)
   expect((await admin.get('/')).status).toBe(404)
+})
+
+test('a process without telemetry says how to have metrics, in a comment that a scraper reads as none', async () => {
+  await using admin = await startAdmin({}, { metrics: '' })
+
+  const { status, body } = await admin.get('/metrics')
+
+  expect(status).toBe(200)
+  expect(body).toMatch(/^# No metrics: .*--import src\/service\/telemetry.ts.*\n$/)
 })
 
 test('a check that hangs is reported in time, and asked once', async () => {

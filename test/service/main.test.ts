@@ -101,12 +101,27 @@ test(
   'without Postgres the process lives, is not ready, and can be stopped',
   async () => {
     await using service = new ServiceProcess({ DATABASE_URL: `postgres://user@${NOBODY}/orders`, ROLES: 'api' })
-    await service.line('Postgres cannot be reached yet')
+    const line = await service.line('Postgres cannot be reached yet')
 
     expect((await service.admin('/livez')).status).toBe(200)
     expect(await service.admin('/readyz/api')).toEqual({ status: 503, body: expect.stringContaining('Starting') })
+    expect(JSON.stringify(line)).not.toContain(' at ')
+    expect(service.log.filter(({ msg }) => msg.startsWith('Telemetry'))).toEqual([])
     service.kill('SIGTERM')
     expect(await service.exited()).toBe(0)
+  },
+  MINUTE,
+)
+
+test(
+  'without the preload of telemetry the process says once that it is off, and how to have it',
+  async () => {
+    const env = { DATABASE_URL: `postgres://user@${NOBODY}/orders`, ROLES: 'api' }
+    await using service = new ServiceProcess(env, { telemetry: false })
+    await service.line('Postgres cannot be reached yet')
+
+    expect(service.log.filter(({ level, msg }) => level === 'warn' && msg.includes('--import'))).toHaveLength(1)
+    expect((await service.admin('/metrics')).body).toContain('--import')
   },
   MINUTE,
 )

@@ -20,11 +20,11 @@ export class ServiceProcess implements AsyncDisposable {
   readonly log: LogLine[] = []
   #heard = Promise.withResolvers<void>()
 
-  /** Starts it with nothing of this process's environment but `env`. */
-  constructor(env: Readonly<Record<string, string>>) {
+  /** Starts it with nothing of this process's environment but `env`, by default with its telemetry. */
+  constructor(env: Readonly<Record<string, string>>, { telemetry = true }: { telemetry?: boolean } = {}) {
     this.#child = spawn(
       process.execPath,
-      ['--import', path('../../src/service/telemetry.ts'), path('../../src/service/main.ts')],
+      [...(telemetry ? ['--import', path('../../src/service/telemetry.ts')] : []), path('../../src/service/main.ts')],
       {
         env: { PORT: '0', ADMIN_PORT: '0', PATH: process.env.PATH ?? '', ...env },
         stdio: ['ignore', 'pipe', 'inherit'],
