@@ -8,6 +8,7 @@ import type { Clock } from '../lifecycle/clock.ts'
 import { countRebalance } from '../telemetry/measure.ts'
 import type { Subscription, TopicPartition } from '../transport.ts'
 import { createClient, INNER_RETRY } from './client.ts'
+import { understand } from './failures.ts'
 import { type ClusterInside, committedOffset, partitionEdge, withCluster } from './inside.ts'
 import { mend } from './mend.ts'
 import { OffsetCommitter } from './offset-committer.ts'
@@ -33,6 +34,21 @@ export const CLOSE_MS = 3_000
 /** kafkajs's fetch rounds work on a partition at a time for each of these: enough for all. */
 const PARTITIONS_AT_ONCE = 1_000
 
+/** What a coordinator says that has just started, or just taken the group over. It passes by itself. */
+const COORDINATOR_STARTS = new Set([
+  'GROUP_LOAD_IN_PROGRESS',
+  'GROUP_COORDINATOR_NOT_AVAILABLE',
+  'NOT_COORDINATOR_FOR_GROUP',
+])
+
+/** Why a membership has ended. */
+export interface MembershipEnd {
+  /** A sentence for an operator. */
+  readonly reason: string
+  /** Whether the group's coordinator was only not ready yet, as on a broker that has just started. */
+  readonly passing: boolean
+}
+
 /** What the members of one subscription share. */
 export interface MembershipContext {
   readonly options: ResolvedSubscriberOptions
@@ -51,7 +67,7 @@ export class Membership {
   readonly #sockets: Sockets
   readonly #committer: OffsetCommitter
   readonly #host: ReaderHost
-  readonly #end = Promise.withResolvers<string>()
+  readonly #end = Promise.withResolvers<MembershipEnd>()
   readonly #over = new AbortController()
   #readers = new Map<string, PartitionReader>()
   #joined = false
@@ -87,7 +103,7 @@ export class Membership {
   }
 
   /** Resolves to why the membership has ended, if not by {@link leave}. Never rejects. */
-  get ended(): Promise<string> {
+  get ended(): Promise<MembershipEnd> {
     return this.#end.promise
   }
 
@@ -239,7 +255,8 @@ export class Membership {
   }
 
   #finish(error: unknown): void {
-    this.#end.resolve(error instanceof Error ? error.message : String(error))
+    const reason = error instanceof Error ? error.message : String(error)
+    this.#end.resolve({ reason, passing: COORDINATOR_STARTS.has(understand(error).reason) })
   }
 }
 

@@ -2,12 +2,13 @@
  * The Kafka subscriber: keeps a membership alive for as long as the
  * subscription lasts. Whatever ends one is waited out and followed by another.
  */
+import { PublishError } from '../errors.ts'
 import { backoffMs } from '../lifecycle/backoff.ts'
 import { systemClock } from '../lifecycle/clock.ts'
 import { run, type Shutdown } from '../lifecycle/running.ts'
 import { countClientCrash } from '../telemetry/measure.ts'
 import type { ActiveSubscription, Subscriber, Subscription, SubscriptionStatus } from '../transport.ts'
-import { CLOSE_MS, Membership, type MembershipContext } from './membership.ts'
+import { CLOSE_MS, Membership, type MembershipContext, type MembershipEnd } from './membership.ts'
 import {
   type KafkaSubscriberOptions,
   type ResolvedSubscriberOptions,
@@ -19,6 +20,9 @@ const BACKOFF = { firstMs: 250, maxMs: 15_000 } as const
 
 /** Milliseconds of undisturbed membership after which the pauses between memberships begin small again. */
 const HEALTHY_MS = 60_000
+
+/** Ends in a row for which a coordinator that is not ready is nothing to speak of. */
+const COORDINATOR_TRIES = 5
 
 /** Milliseconds between looks for a topic that is not there. */
 const MISSING_MS = 2_000
@@ -58,14 +62,20 @@ async function keepMember(
   const topics = new Topics(options, clock)
   for (let attempt = 1; !draining.aborted; attempt += 1) {
     const startedAt = clock.now()
-    const reason = await oneMembership(context, topics, state, shutdown)
-    if (reason === null) {
+    const end = await oneMembership(context, topics, state, shutdown)
+    if (end === null) {
       attempt = 0
       continue
     }
-    state.failing = reason
-    countClientCrash(subscription.groupId)
-    options.logger.warn({ groupId: subscription.groupId, reason }, 'The membership ended and is built anew')
+    const { reason } = end
+    const fields = { groupId: subscription.groupId, reason }
+    if (end.passing && attempt <= COORDINATOR_TRIES) {
+      options.logger.info(fields, "The group's coordinator is not ready yet; the group is joined again")
+    } else {
+      state.failing = reason
+      countClientCrash(subscription.groupId)
+      options.logger.warn(fields, 'The membership ended and is built anew')
+    }
     if (clock.now() - startedAt > HEALTHY_MS) attempt = 1
     await clock.pause(backoffMs(BACKOFF, attempt, clock.random()), draining)
   }
@@ -79,15 +89,16 @@ async function oneMembership(
   topics: Topics,
   state: State,
   { draining, cancelled }: Shutdown,
-): Promise<string | null> {
+): Promise<MembershipEnd | null> {
   const { subscription, clock } = context
   try {
     state.missing = await missingTopics(topics, subscription.topics)
   } catch (error) {
-    return error instanceof Error ? error.message : String(error)
+    return { reason: notAnswered(error), passing: false }
   }
   const there = subscription.topics.filter((topic) => !state.missing.includes(topic))
   if (there.length === 0) {
+    state.failing = null
     await clock.pause(MISSING_MS, draining)
     return null
   }
@@ -110,6 +121,15 @@ async function oneMembership(
     await membership.leave(draining.aborted ? cancelled : AbortSignal.timeout(CLOSE_MS))
     state.membership = null
   }
+}
+
+/** Looking at topics is a publisher's business too, and its error speaks of publishing: here nothing is published. */
+function notAnswered(error: unknown): string {
+  if (!(error instanceof PublishError)) return error instanceof Error ? error.message : String(error)
+  const { topic, kind, reason } = error
+  return kind === 'outage'
+    ? `Kafka cannot be reached to look for the topic ${topic}: ${reason}`
+    : `The topic ${topic} cannot be looked at: ${reason}`
 }
 
 /** Forgets the last failure once the new membership works. */
