@@ -23,6 +23,7 @@ import { createDelivery } from './deliver.ts'
 import { describe } from './describe.ts'
 import { type ConsumerOptions, groupIdOf, resolveTuning, topicsOf } from './options.ts'
 import { OrderAudit } from './order-audit.ts'
+import { tellPhase } from './phase-log.ts'
 import { carryOutRequests } from './redrive.ts'
 import type { ConsumerStatus } from './status.ts'
 
@@ -90,14 +91,16 @@ export function startConsumer(options: ConsumerOptions): Consumer {
       using _lag = reportLag(groupId, active)
 
       const ended = new AbortController()
-      const requests = carryOutRequests({ ...context, draining: AbortSignal.any([draining, ended.signal]) })
+      const untilEnd = { ...context, draining: AbortSignal.any([draining, ended.signal]) }
+      const requests = carryOutRequests(untilEnd)
+      const telling = tellPhase(untilEnd, () => active.status())
       try {
         await Promise.race([active.done, aborted(draining)])
       } finally {
         ended.abort()
         await active.stop()
         // A driver whose own patience has ended first leaves a transaction behind; `cancelled` ends that.
-        await Promise.all([requests, ...inHand])
+        await Promise.all([requests, telling, ...inHand])
       }
       await active.done
     },

@@ -8,6 +8,7 @@ import type {
   IncomingRecord,
   Subscriber,
   Subscription,
+  SubscriptionStatus,
   TopicPartition,
 } from '../../../src/messaging/transport.ts'
 
@@ -41,6 +42,10 @@ export class ScriptedSubscriber implements Subscriber {
   readonly #positions = new Map<number, bigint>()
   readonly #inHand = new Set<Promise<BatchOutcome>>()
   heartbeats = 0
+  /** How often its status was asked for. */
+  looks = 0
+  /** What the subscription says of itself. */
+  phase: Pick<SubscriptionStatus, 'phase' | 'reason'> = { phase: 'running', reason: null }
 
   subscribe(subscription: Subscription): ActiveSubscription {
     this.#subscription = subscription
@@ -55,8 +60,7 @@ export class ScriptedSubscriber implements Subscriber {
       stop,
       [Symbol.asyncDispose]: stop,
       status: () => ({
-        phase: 'running',
-        reason: null,
+        ...this.#looked(),
         partitions: [...this.#positions].map(([partition, nextOffset]) => ({
           topic: TOPIC,
           partition,
@@ -65,6 +69,11 @@ export class ScriptedSubscriber implements Subscriber {
         })),
       }),
     }
+  }
+
+  #looked(): Pick<SubscriptionStatus, 'phase' | 'reason'> {
+    this.looks++
+    return this.phase
   }
 
   /** The subscription ends by a failure of the client. */
