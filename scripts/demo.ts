@@ -3,17 +3,20 @@
  * it places orders, ships and cancels some, follows one through Kafka to its
  * effect, and prints the trace of that way.
  */
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { parseArgs } from 'node:util'
-import { drawTree, fetchTrace, type SpanNode } from './trace.ts'
+import { parseArgs, parseEnv, styleText } from 'node:util'
+import { describeWay, drawTimeline, type Paint } from './timeline.ts'
+import { fetchTrace, type SpanNode } from './trace.ts'
 
 const HELP = `npm run demo -- [options]
 
 Against a running service (npm start): places orders for three customers, ships
 and cancels some, follows the last one to its effect, and prints its trace.
 
-  --url URL      the service               (default http://127.0.0.1:4000, or PORT)
-  --jaeger URL   where its traces are      (default http://127.0.0.1:16686)
+  --url URL      the service           (default: that of the last npm start here)
+  --jaeger URL   where its traces are  (default: that of the last npm start here)
   --json         one JSON object in place of text
   --help         this
 `
@@ -58,11 +61,10 @@ async function demo(url: string, jaeger: string, tell: (line: string) => void): 
   const mutations: Done[] = []
   const note = (done: Done) => {
     mutations.push(done)
-    tell(
-      `${done.what.padEnd(10)} ${done.orderId}  ${done.customerId.padEnd(15)} ${cents(done.totalCents).padStart(9)}  event ${done.eventId}`,
-    )
+    tell(row(done.what, short(done.orderId), done.customerId, money(done.totalCents), short(done.eventId)))
     return done
   }
+  tell(row('mutation', 'order', 'customer', 'total', 'event'))
   // Customers of their own, so that a second run counts from nothing again.
   const run = Date.now().toString(36)
   const customers = ['ada', 'grace', 'edsger'].map((name) => `${name}-${run}`)
@@ -84,12 +86,13 @@ async function demo(url: string, jaeger: string, tell: (line: string) => void): 
   const [customerId = ''] = customers
   const last = await place(customerId, 4)
   const from = performance.now()
-  tell('\nFollowing the last one: outbox, relay, Kafka, consumer …')
+  tell(`\nFollowing event ${last.eventId} through outbox, relay, Kafka and consumer`)
   const summary = await untilSummary(send, customerId, 3)
   const effectAfterMs = Math.round(performance.now() - from)
-  tell(`Its effect was there ${effectAfterMs} ms after the mutation had answered: ${describe(summary)}`)
+  tell(`Its effect was seen ${effectAfterMs} ms after the mutation had answered:`)
+  tell(`  ${customerId}: ${describe(summary)}`)
 
-  const { trace, note: why } = await traceOf(jaeger, last.traceId)
+  const { trace, note: why } = await traceOf(jaeger, last)
   return {
     mutations,
     followed: { eventId: last.eventId, traceId: last.traceId, effectAfterMs },
@@ -140,16 +143,19 @@ async function untilSummary(send: Send, customerId: string, placedCount: number)
   )
 }
 
-async function traceOf(jaeger: string, traceId: string | null): Promise<Pick<Outcome, 'trace' | 'note'>> {
+async function traceOf(jaeger: string, { traceId, eventId }: Done): Promise<Pick<Outcome, 'trace' | 'note'>> {
   if (!traceId)
     return {
       trace: null,
       note: 'The service does not trace: it was started without --import src/service/telemetry.ts.',
     }
-  const trace = await fetchTrace(jaeger, traceId, 'process ')
+  const trace = await withProgress('Waiting for its spans to arrive at Jaeger', (step) =>
+    fetchTrace(jaeger, traceId, eventId, step),
+  )
   if (trace === null)
     return { trace, note: `No Jaeger answers at ${jaeger}; npm start brings one where Go is installed.` }
-  if (trace.length > 0) return { trace, note: null }
+  if (trace.roots.length > 0)
+    return { trace: trace.roots, note: trace.whole ? null : 'Some spans of this trace have not arrived at Jaeger.' }
   return {
     trace: null,
     note: `Jaeger at ${jaeger} has no trace ${traceId}. npm start prints where its Jaeger is: name it with --jaeger.`,
@@ -167,20 +173,75 @@ async function request(url: string, query: string, variables: object): Promise<A
   return (await response.json()) as Answer
 }
 
-function describe(summary: Record<string, unknown>): string {
-  const { placedCount, placedTotalCents, shippedCount, cancelledCount } = summary
-  return `${placedCount} placed (${cents(Number(placedTotalCents))}), ${shippedCount} shipped, ${cancelledCount} cancelled`
+/** Shows on standard error that something is waited for, and leaves nothing behind in a terminal. */
+async function withProgress<T>(what: string, work: (step: () => void) => Promise<T>): Promise<T> {
+  const { stderr } = process
+  let steps = 0
+  stderr.write(`${what} `)
+  try {
+    return await work(() => {
+      steps += 1
+      if (steps % STEPS_PER_DOT === 0) stderr.write('.')
+    })
+  } finally {
+    stderr.write(stderr.isTTY ? '\r\x1b[K' : '\n')
+  }
 }
 
-function cents(amount: number): string {
-  return (amount / 100).toFixed(2)
+const STEPS_PER_DOT = 2
+
+function row(what: string, order: string, customer: string, total: string, event: string): string {
+  return `  ${what.padEnd(10)} ${order.padEnd(10)} ${customer.padEnd(16)} ${total.padStart(9)}   ${event}`
+}
+
+/** The end of an id: it alone differs between ids that were made in one moment. */
+function short(id: string): string {
+  return `…${id.slice(-8)}`
+}
+
+function describe(summary: Record<string, unknown>): string {
+  const { placedCount, placedTotalCents, shippedCount, cancelledCount } = summary
+  return `${placedCount} placed (${money(Number(placedTotalCents))}), ${shippedCount} shipped, ${cancelledCount} cancelled`
+}
+
+function money(cents: number): string {
+  return `$${(cents / 100).toFixed(2)}`
+}
+
+const colors: Readonly<Record<string, Parameters<typeof styleText>[0]>> = {
+  'orders-api': 'cyan',
+  'outbox-relay': 'yellow',
+  'orders-summary': 'green',
+}
+
+/** Colours in a terminal that wants them: `styleText` asks it, and `NO_COLOR`. */
+const paint: Paint = (service, text) => styleText(colors[service] ?? 'magenta', text, { stream: process.stdout })
+
+/** What the last `npm start` of this folder has told its service; nothing where there was none. */
+function lastStart(): NodeJS.Dict<string> {
+  try {
+    return parseEnv(readFileSync(join(process.env.DATA_DIR || '.data', 'env'), 'utf8'))
+  } catch {
+    return {}
+  }
+}
+
+function showTrace({ followed: { traceId, eventId }, trace, note }: Outcome): void {
+  if (trace) {
+    const way = describeWay(trace, eventId)
+    console.log(`\nTrace ${traceId}`)
+    if (way !== null) console.log(way)
+    console.log(`\n${drawTimeline(trace, paint).join('\n')}`)
+  }
+  if (note !== null) console.log(`\n${note}`)
 }
 
 async function main(): Promise<void> {
+  const last = lastStart()
   const { values } = parseArgs({
     options: {
-      url: { type: 'string', default: `http://127.0.0.1:${process.env.PORT || 4000}` },
-      jaeger: { type: 'string', default: 'http://127.0.0.1:16686' },
+      url: { type: 'string', default: `http://127.0.0.1:${process.env.PORT || last.PORT || 4000}` },
+      jaeger: { type: 'string', default: last.JAEGER_URL || 'http://127.0.0.1:16686' },
       json: { type: 'boolean', default: false },
       help: { type: 'boolean', default: false },
     },
@@ -192,16 +253,8 @@ async function main(): Promise<void> {
   // As npm start prints them: the API's with /graphql, Jaeger's with /api/v3.
   const trim = (url: string) => url.replace(/\/(graphql|api\/v3)?\/?$/, '')
   const outcome = await demo(trim(values.url), trim(values.jaeger), values.json ? () => {} : console.log)
-  if (values.json) {
-    console.log(JSON.stringify(outcome, null, 2))
-    return
-  }
-  if (outcome.trace) {
-    console.log(`\nTrace ${outcome.followed.traceId}\n${'start'.padStart(12)}${'lasted'.padStart(10)}`)
-    for (const line of drawTree(outcome.trace)) console.log(line)
-  } else {
-    console.log(`\n${outcome.note}`)
-  }
+  if (values.json) console.log(JSON.stringify(outcome, null, 2))
+  else showTrace(outcome)
 }
 
 try {

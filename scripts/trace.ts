@@ -5,10 +5,12 @@ import { setTimeout as sleep } from 'node:timers/promises'
 export interface SpanNode {
   readonly name: string
   readonly service: string
-  /** Milliseconds after the trace's first span. */
+  /** Milliseconds after the trace's first span. Spans begin at whole ones. */
   readonly startMs: number
   readonly durationMs: number
   readonly failed: boolean
+  /** The event that the span is about, if it is about one. */
+  readonly eventId: string | null
   readonly children: readonly SpanNode[]
 }
 
@@ -23,10 +25,12 @@ interface JaegerSpan {
   readonly name: string
   readonly startTimeUnixNano: string
   readonly endTimeUnixNano: string
+  readonly attributes?: readonly Attribute[]
   readonly status?: { readonly code?: number | string }
 }
 
-interface JaegerAnswer {
+/** What Jaeger answers with. */
+export interface JaegerAnswer {
   readonly result: {
     readonly resourceSpans: readonly {
       readonly resource: { readonly attributes: readonly Attribute[] }
@@ -40,53 +44,72 @@ interface FlatSpan {
   readonly service: string
 }
 
+/** A trace as far as it has arrived. */
+export interface FetchedTrace {
+  readonly roots: readonly SpanNode[]
+  /** Whether nothing of it is missing, up to the event's effect. */
+  readonly whole: boolean
+}
+
 /** Milliseconds between two looks, and for all of them. */
 const LOOK_MS = 250
 const GIVE_UP_MS = 15_000
 
 /**
- * Fetches trace `id` once it has arrived whole: a root, and a span named
- * `until`. Resolves to its roots; to whatever is there after 15 s; to `null`
- * when no Jaeger answers.
+ * Fetches trace `id` once it has arrived whole, up to the effect of `eventId`.
+ * Each thread sends its spans by itself, so for some seconds there are parts of
+ * it in any order. Resolves to what is there after 15 s; to `null` when no
+ * Jaeger answers. Calls `onWait` after each look in vain.
  */
-export async function fetchTrace(jaeger: string, id: string, until: string): Promise<readonly SpanNode[] | null> {
+export async function fetchTrace(
+  jaeger: string,
+  id: string,
+  eventId: string,
+  onWait: () => void,
+): Promise<FetchedTrace | null> {
   let roots: readonly SpanNode[] = []
+  let count = 0
   for (const from = performance.now(); performance.now() - from < GIVE_UP_MS; await sleep(LOOK_MS)) {
-    const spans = await lookUp(jaeger, id)
-    if (!spans) return null
+    const answer = await lookUp(jaeger, id)
+    if (answer === 'nobody') return null
+    const spans = answer === 'unknown' ? [] : spansOf(answer)
     roots = toTree(spans)
-    if (roots.length === 1 && spans.some(({ span }) => span.name.startsWith(until))) return roots
+    // Twice the same: what belongs under a span that is here may still be on its way.
+    if (isWhole(spans, eventId) && spans.length === count) return { roots, whole: true }
+    count = spans.length
+    onWait()
   }
-  return roots
+  return { roots, whole: false }
 }
 
-/** The tree as lines of text. */
-export function drawTree(roots: readonly SpanNode[]): readonly string[] {
-  return roots.flatMap((root) => draw(root, '', ''))
+/** The tree of what Jaeger has, and whether it is whole up to the effect of `eventId`. */
+export function readTrace(answer: JaegerAnswer, eventId: string): FetchedTrace {
+  const spans = spansOf(answer)
+  return { roots: toTree(spans), whole: isWhole(spans, eventId) }
 }
 
-function draw(node: SpanNode, first: string, rest: string): readonly string[] {
-  const at = `${node.startMs.toFixed(1)} ms`.padStart(12)
-  const lasts = `${node.durationMs.toFixed(1)} ms`.padStart(10)
-  const line = `${at}${lasts}  ${first}${node.name}  [${node.service}]${node.failed ? '  FAILED' : ''}`
-  const below = node.children.flatMap((child, index) => {
-    const last = index === node.children.length - 1
-    return draw(child, `${rest}${last ? '└─ ' : '├─ '}`, `${rest}${last ? '   ' : '│  '}`)
-  })
-  return [line, ...below]
+/** One span without a parent, the parents of all others, and the event's `process`. */
+function isWhole(spans: readonly FlatSpan[], eventId: string): boolean {
+  const ids = new Set(spans.map(({ span }) => span.spanId))
+  const parents = spans.flatMap(({ span }) => span.parentSpanId || [])
+  return (
+    parents.length === spans.length - 1 &&
+    parents.every((parent) => ids.has(parent)) &&
+    spans.some(({ span }) => span.name.startsWith('process ') && eventOf(span) === eventId)
+  )
 }
 
-/** All spans so far; none when Jaeger does not know the trace yet; `null` when nobody answers. */
-async function lookUp(jaeger: string, id: string): Promise<readonly FlatSpan[] | null> {
+async function lookUp(jaeger: string, id: string): Promise<JaegerAnswer | 'unknown' | 'nobody'> {
   const response = await fetch(`${jaeger}/api/v3/traces/${id}`, { signal: AbortSignal.timeout(5_000) }).catch(
     () => null,
   )
-  if (!response) return null
-  if (!response.ok) return []
-  const { result } = (await response.json()) as JaegerAnswer
+  if (!response) return 'nobody'
+  return response.ok ? ((await response.json()) as JaegerAnswer) : 'unknown'
+}
+
+function spansOf({ result }: JaegerAnswer): readonly FlatSpan[] {
   return result.resourceSpans.flatMap(({ resource, scopeSpans }) => {
-    const name = resource.attributes.find(({ key }) => key === 'service.name')
-    const service = name?.value.stringValue ?? 'unknown'
+    const service = attribute(resource.attributes, 'service.name') ?? 'unknown'
     return scopeSpans.flatMap(({ spans }) => spans.map((span) => ({ span, service })))
   })
 }
@@ -94,7 +117,7 @@ async function lookUp(jaeger: string, id: string): Promise<readonly FlatSpan[] |
 function toTree(spans: readonly FlatSpan[]): readonly SpanNode[] {
   const ids = new Set(spans.map(({ span }) => span.spanId))
   const startOf = ({ span }: FlatSpan) => BigInt(span.startTimeUnixNano)
-  const sorted = spans.toSorted((a, b) => (startOf(a) < startOf(b) ? -1 : 1))
+  const sorted = spans.toSorted((a, b) => Number(startOf(a) - startOf(b)))
   const [first] = sorted
   if (!first) return []
   const origin = startOf(first)
@@ -105,9 +128,18 @@ function toTree(spans: readonly FlatSpan[]): readonly SpanNode[] {
     startMs: milliseconds(BigInt(span.startTimeUnixNano) - origin),
     durationMs: milliseconds(BigInt(span.endTimeUnixNano) - BigInt(span.startTimeUnixNano)),
     failed: span.status?.code === 2 || span.status?.code === 'STATUS_CODE_ERROR',
+    eventId: eventOf(span),
     children: sorted.filter((each) => each.span.parentSpanId === span.spanId).map(nodeOf),
   })
   return sorted.filter(({ span }) => !span.parentSpanId || !ids.has(span.parentSpanId)).map(nodeOf)
+}
+
+function eventOf({ attributes = [] }: JaegerSpan): string | null {
+  return attribute(attributes, 'messaging.message.id')
+}
+
+function attribute(attributes: readonly Attribute[], key: string): string | null {
+  return attributes.find((each) => each.key === key)?.value.stringValue ?? null
 }
 
 function milliseconds(nanoseconds: bigint): number {
