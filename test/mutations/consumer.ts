@@ -12,6 +12,14 @@ const BATCH = 'a batch whose consumer ends at any statement has each effect once
 
 export const CONSUMER: readonly Mutation[] = [
   {
+    name: 'inbox: duplicate handled',
+    edits: [
+      { file: 'src/messaging/inbox/process-once.ts', find: "if (fresh.size === 0) return 'duplicate'", replace: '' },
+    ],
+    test: 'test/messaging/inbox/process-once.test.ts',
+    title: 'runs the handler the first time, and never again for the same consumer',
+  },
+  {
     name: 'consumer: dedupe insert removed',
     edits: [
       {

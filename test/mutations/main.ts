@@ -8,15 +8,11 @@ import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import startServers from '../support/global-setup.ts'
 import stopServers from '../support/global-teardown.ts'
-import { CONSUMER } from './consumer.ts'
-import { DRIVER } from './driver.ts'
+import { MUTATIONS } from './all.ts'
 import type { Mutation } from './mutation.ts'
-import { RELAY } from './relay.ts'
 import { type TestOutcome, Tree } from './tree.ts'
-import { WRITE_SIDE } from './write-side.ts'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
-const ALL = [...WRITE_SIDE, ...RELAY, ...DRIVER, ...CONSUMER]
 
 interface Result {
   readonly mutation: string
@@ -46,7 +42,7 @@ if (values.help) {
   process.exit()
 }
 
-const chosen = ALL.filter(({ name }) => (values.only ?? ['']).some((part) => name.includes(part)))
+const chosen = MUTATIONS.filter(({ name }) => (values.only ?? ['']).some((part) => name.includes(part)))
 const results = chosen.length === 0 ? [] : await runAll(chosen)
 if (values.json) console.log(JSON.stringify(results, null, 2))
 else report(results)

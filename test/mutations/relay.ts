@@ -178,16 +178,16 @@ export const RELAY: readonly Mutation[] = [
         replace: 'where === null',
       },
     ],
-    test: SIMULATION,
-    title: 'loses, invents and reorders nothing under faults',
+    test: 'test/messaging/relay/failed-read.test.ts',
+    title: 'an event read while the one before it failed waits for it, however long the read took',
   },
   {
     name: 'reader: held keys not looked for at queueing',
     edits: [
       {
         file: READER,
-        find: 'if (heldKeys.has(key.topic, event)) followed.set(nameOfKey(key), key)\n        else if (await',
-        replace: 'if (await',
+        find: 'if (heldKeys.has(key.topic, event)) followed',
+        replace: 'if (event === undefined) followed',
       },
     ],
     test: SIMULATION,

@@ -8,6 +8,18 @@ const TESTS = 'test/messaging/outbox/transaction.test.ts'
 
 export const WRITE_SIDE: readonly Mutation[] = [
   {
+    name: 'command: state written outside the transaction',
+    edits: [
+      {
+        file: 'src/orders/commands.ts',
+        find: 'await insertOrder(trx, decision.order)',
+        replace: 'await insertOrder(db as typeof trx, decision.order)',
+      },
+    ],
+    test: 'test/crash-points/crash-points.test.ts',
+    title: 'F1 a process that dies at any point of its write',
+  },
+  {
     name: 'append: key lock removed',
     edits: [
       { file: APPEND, find: 'if (!locked) await lock(trx, sealed, enlistment)', replace: 'void lock; void enlistment' },

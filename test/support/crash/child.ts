@@ -33,6 +33,10 @@ import {
 } from './scenario.ts'
 import { watchPublisher, watchRequests, watchStatements, watchSubscriber } from './watch.ts'
 
+/** Milliseconds after which a child ends whose parent was killed: nobody else would. */
+const LIMIT_MS = 60_000
+setTimeout(() => process.exit(3), LIMIT_MS).unref()
+
 const spec = JSON.parse(process.argv[2] ?? '') as ChildSpec
 const points = new Points(spec.pointsFile, spec.crash)
 const history = recordHistory(spec.historyFile)

@@ -23,7 +23,7 @@ import { testBrokers, uniqueTopic } from '../kafka.ts'
 import type { CrashTarget } from './points.ts'
 import { type ChildSpec, groupOf, PARTITIONS, topicOf } from './scenario.ts'
 
-const CHILD = fileURLToPath(new URL('child.ts', import.meta.url))
+const CHILD = fileURLToPath(new URL('./child.ts', import.meta.url))
 /** Milliseconds for a child, one that waits for a dead member's session included. */
 const CHILD_MS = 45_000
 

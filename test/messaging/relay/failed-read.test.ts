@@ -1,0 +1,142 @@
+import { randomUUID } from 'node:crypto'
+import { expect, test } from '@jest/globals'
+import { PublishError } from '../../../src/messaging/errors.ts'
+import { systemClock } from '../../../src/messaging/lifecycle/clock.ts'
+import { silentLogger } from '../../../src/messaging/lifecycle/logger.ts'
+import { murmur2 } from '../../../src/messaging/outbox/lane.ts'
+import { defaultTopicFor } from '../../../src/messaging/outbox/topic-rule.ts'
+import { inlineLine } from '../../../src/messaging/relay/line.ts'
+import { runWorker } from '../../../src/messaging/relay/worker.ts'
+import { InMemoryOutbox } from '../../../src/messaging/testing/in-memory-outbox.ts'
+import { InMemoryBroker } from '../../../src/messaging/testing/index.ts'
+import type { Publisher } from '../../../src/messaging/transport.ts'
+import { TOPIC } from './setting.ts'
+
+const LANES = Array.from({ length: 64 }, (_, lane) => lane)
+
+test('an event read while the one before it failed waits for it, however long the read took', async () => {
+  const broker = new InMemoryBroker({ topics: { [TOPIC]: 1 } })
+  const read = createGate()
+  const send = createGate()
+  const outbox = new InMemoryOutbox({
+    clock: systemClock,
+    hash: murmur2,
+    topicFor: defaultTopicFor(''),
+    around: async (call, apply) => {
+      const answer = apply()
+      // The database has answered; the answer is on its way.
+      if (call === 'read') await read.pass()
+      return answer
+    },
+  })
+  let ahead = 0
+  const worker = await startWorker(outbox, {
+    publisher: failingOnce(broker.createPublisher(), send),
+    clock: { ...systemClock, now: () => systemClock.now() + ahead },
+  })
+
+  send.close()
+  const [first] = outbox.append([eventOf('First')])
+  worker.wake([first?.lane ?? 0])
+  await send.reached
+  read.close()
+  outbox.append([eventOf('Second')])
+  worker.wake([first?.lane ?? 0])
+  await read.reached
+  send.open()
+  await send.failed
+  // Its destination has rested, and rests no longer.
+  ahead = 10_000
+  read.open()
+  await broker.receive(2)
+  await worker.stop()
+
+  expect(broker.records(TOPIC).map(({ headers }) => headers.event_type)).toEqual(['First', 'Second'])
+})
+
+/** A place that can be closed: whoever comes waits, and is told of. */
+function createGate() {
+  const reached = Promise.withResolvers<void>()
+  const failed = Promise.withResolvers<void>()
+  const opened = Promise.withResolvers<void>()
+  let closed = false
+  return {
+    reached: reached.promise,
+    failed: failed.promise,
+    told: failed.resolve,
+    get closed() {
+      return closed
+    },
+    close: () => {
+      closed = true
+    },
+    open: () => {
+      closed = false
+      opened.resolve()
+    },
+    async pass(): Promise<void> {
+      if (!closed) return
+      reached.resolve()
+      await opened.promise
+    },
+  }
+}
+
+/** Fails the batch that finds the gate closed, once that is open. */
+function failingOnce(publisher: Publisher, gate: ReturnType<typeof createGate>): Publisher {
+  return {
+    ...publisher,
+    publish: async (batch, options) => {
+      if (!gate.closed) return await publisher.publish(batch, options)
+      await gate.pass()
+      // After the relay has dealt with it, which takes turns of the promise queue alone.
+      setImmediate(gate.told)
+      throw new PublishError(batch, { kind: 'outage', outcome: 'refused', reason: 'LEADER_NOT_AVAILABLE' })
+    },
+  }
+}
+
+/** A worker that owns every lane. */
+async function startWorker(
+  outbox: InMemoryOutbox,
+  { publisher, clock }: { publisher: Publisher; clock: typeof systemClock },
+) {
+  const owner = randomUUID()
+  await outbox.renew([owner], 600_000)
+  const grants = await outbox.claim(owner, LANES)
+  const line = inlineLine()
+  line.relay.listen(() => {})
+  const running = runWorker({
+    line: line.worker,
+    source: outbox,
+    registry: outbox,
+    publisher,
+    topicFor: defaultTopicFor(''),
+    createTopics: null,
+    settings: {},
+    logger: silentLogger,
+    clock,
+  })
+  line.relay.post({ kind: 'lanes', owner, grants })
+  return {
+    wake: (lanes: readonly number[]) => line.relay.post({ kind: 'wake', lanes }),
+    stop: async () => {
+      line.relay.post({ kind: 'drain' })
+      await running
+    },
+  }
+}
+
+function eventOf(type: string) {
+  return {
+    id: randomUUID(),
+    type,
+    aggregate: { type: 'order', id: 'order-1' },
+    version: null,
+    payload: '{}',
+    occurredAt: new Date(),
+    headers: {},
+    trace: null,
+    topic: null,
+  }
+}

@@ -1,0 +1,8 @@
+/** Every mutation there is. */
+import { CONSUMER } from './consumer.ts'
+import { DRIVER } from './driver.ts'
+import type { Mutation } from './mutation.ts'
+import { RELAY } from './relay.ts'
+import { WRITE_SIDE } from './write-side.ts'
+
+export const MUTATIONS: readonly Mutation[] = [...WRITE_SIDE, ...RELAY, ...DRIVER, ...CONSUMER]
