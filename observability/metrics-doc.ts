@@ -5,9 +5,10 @@ import { knownMetrics } from './metric-names.ts'
 export function metricsDocument(): string {
   const rows = knownMetrics
     .filter(({ description }) => description)
-    .map(({ name, prometheus, kind, attributes, description }) => {
+    .map(({ name, prometheus, kind, attributes, description, later }) => {
       const labels = attributes.map((attribute) => `\`${attribute}\``).join(', ')
-      return `| \`${name}\` | \`${prometheus}\` | ${kind} | ${labels} | ${description} |`
+      const meaning = later ? `For later, nobody records it yet: ${description}` : description
+      return `| \`${name}\` | \`${prometheus}\` | ${kind} | ${labels} | ${meaning} |`
     })
   return `# Metrics
 

@@ -10,6 +10,7 @@ import { parse } from 'yaml'
 import { boards, dashboardFiles } from '../../observability/dashboards/all.ts'
 import { knownMetrics, queryableLabels, queryableNames } from '../../observability/metric-names.ts'
 import { metricsDocument } from '../../observability/metrics-doc.ts'
+import { catalogue, type MetricDefinition } from '../../src/messaging/telemetry/catalogue.ts'
 
 const root = fileURLToPath(new URL('../../', import.meta.url))
 
@@ -79,6 +80,23 @@ test('every metric of ours is shown or alerted on', () => {
     .filter((name) => !used.has(name) && !used.has(name.replace(/_count$/, '')))
 
   expect(unused).toEqual([])
+})
+
+test('every instrument is recorded by somebody, except those that the reference calls later', async () => {
+  const files = (await readdir(join(root, 'src'), { recursive: true })).filter(
+    (name) => name.endsWith('.ts') && !name.endsWith('telemetry/catalogue.ts'),
+  )
+  const code = (await Promise.all(files.map((name) => text(join('src', name))))).join('\n')
+  const recorded = new Set([
+    ...[...code.matchAll(/(?:getInstruments\(\)|\binstruments)\.(\w+)/g)].map(([, name]) => name),
+    ...[...code.matchAll(/\{([^{}]*)\} = getInstruments\(\)/g)].flatMap(([, names = '']) =>
+      names.split(',').map((name) => name.trim()),
+    ),
+  ])
+
+  const unrecorded = Object.keys(catalogue).filter((name) => !recorded.has(name))
+  const later = Object.entries<MetricDefinition>(catalogue).flatMap(([name, metric]) => (metric.later ? [name] : []))
+  expect(unrecorded).toEqual(later)
 })
 
 test('every alert says what it is, how grave it is, and where to look', () => {
