@@ -77,6 +77,8 @@ export interface TracedDelivery {
   readonly createdAt?: Date
   /** The record's time. Decides whether the delivery still joins the trace. @defaultValue `createdAt` */
   readonly publishedAt?: Date
+  /** Whether it is delivered at somebody's request, apart from its record: then it begins a trace of its own. @defaultValue false */
+  readonly replay?: boolean
 }
 
 /** The active span's context; `null` when there is none or it is invalid, as without an SDK. */
@@ -172,7 +174,10 @@ export async function processSpan<T>(
     return await context.with(trace.setSpanContext(ROOT_CONTEXT, remote), () => work(ignoring))
   }
 
-  const origin = placeSpan(carried, { since: delivery.publishedAt ?? delivery.createdAt, replay: false })
+  const origin = placeSpan(carried, {
+    since: delivery.publishedAt ?? delivery.createdAt,
+    replay: delivery.replay ?? false,
+  })
   const span = tracer().startSpan(
     `process ${delivery.topic}`,
     {

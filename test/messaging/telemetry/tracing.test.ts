@@ -209,6 +209,16 @@ test('a replay gets a trace of its own, however young', () => {
   expect(only('send order.events').attributes['outbox.trace.detached.reason']).toBe('replay')
 })
 
+test('a delivery at the request of an operator gets a trace of its own, linked, however young', async () => {
+  const publishedAt = new Date()
+  await processSpan(delivery({ publishedAt, replay: true }), async (span) => span.result('processed'))
+
+  const span = only('process order.events')
+  expect(span.parentSpanContext).toBeUndefined()
+  expect(span.links.map((link) => link.context.spanId)).toEqual([SPAN_ID])
+  expect(span.attributes).toMatchObject({ 'outbox.trace.detached': true, 'outbox.trace.detached.reason': 'replay' })
+})
+
 test('an event whose clock is ahead of ours joins its trace, with no delay', () => {
   send(storedEvent({ createdAt: new Date(Date.now() + 2 * HOURS) }))
 

@@ -22,7 +22,7 @@ export async function startReadyService(dir: string, env: Readonly<Record<string
 }
 
 /** Places an order of one item; again if a busy machine made the service refuse. */
-export async function placeOrder(service: Service): Promise<OutboxExtension> {
+export async function placeOrder(service: Pick<Service, 'url'>): Promise<OutboxExtension> {
   const query = 'mutation PlaceOrder($input: PlaceOrderInput!) { placeOrder(input: $input) { order { id } } }'
   const input = { customerId: 'customer-1', items: [{ sku: 'sku-1', quantity: 1, unitPriceCents: 100 }] }
   return await until('An order', async () => {
