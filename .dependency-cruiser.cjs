@@ -14,7 +14,8 @@ module.exports = {
     { name: 'no cycles', severity: 'error', from: {}, to: { circular: true } },
 
     mayImport('service', 'graphql', 'orders', ...library),
-    mayImport('local', 'messaging/index'),
+    // The service's settings are read before servers are started for them: a mistake is told at once and not after a minute.
+    mayImport('local', 'messaging/index', 'service/config'),
     mayImport('graphql', 'orders', 'messaging/index'),
     mayImport('orders', 'messaging/index'),
     mayImport('messaging'),

@@ -1,7 +1,7 @@
 /** The settings of the local stack, and the only place in this folder that reads the environment. */
 import { homedir, userInfo } from 'node:os'
 import { join, resolve } from 'node:path'
-import { StackError } from './stack-error.ts'
+import { ConfigError, ROLES, readConfig } from '../service/config.ts'
 
 export interface LocalConfig {
   /** Where the embedded servers keep their data. `DATA_DIR`; default `.data` in the working directory. */
@@ -16,26 +16,71 @@ export interface LocalConfig {
   readonly port: number
   /** The port of health, readiness and metrics. `ADMIN_PORT`; default 4001. */
   readonly adminPort: number
+  /** What the service will do. `ROLES`; default all. */
+  readonly roles: readonly string[]
+  /** How its log is to look: for people in a terminal, in colour unless `NO_COLOR` says not to. `LOG_FORMAT` decides where it is set. */
+  readonly logFormat: string
+  /** What cannot be used, a sentence for each variable: told together with whatever else is in the way. */
+  readonly problems: readonly string[]
 }
 
-/** Reads the settings of `npm start`. Throws {@link StackError} naming the variable that it cannot use. */
-export function readLocalConfig(env: NodeJS.ProcessEnv = process.env): LocalConfig {
-  return {
+/** The ports that people know. */
+export const usualPorts = { graphql: 4000, admin: 4001, jaeger: 16_686 } as const
+
+/** Whether servers are to be started here, and not only the service. */
+export function ownsServers({ databaseUrl, kafkaBrokers }: LocalConfig): boolean {
+  return databaseUrl === null || kafkaBrokers === null
+}
+
+/**
+ * Reads the settings of `npm start`. With `service` the environment is held to
+ * the service's own rules too, before anything is started for it.
+ */
+export function readLocalConfig({
+  env = process.env,
+  service,
+}: {
+  env?: NodeJS.ProcessEnv
+  service: boolean
+}): LocalConfig {
+  const problems: string[] = []
+  const port = (name: string, otherwise: number) => {
+    const text = env[name]
+    if (!text) return otherwise
+    const number = Number(text)
+    if (Number.isInteger(number) && number > 0 && number < 65_536) return number
+    problems.push(`${name} must be a port, 1 to 65535, and is '${text}'.`)
+    return otherwise
+  }
+  const config = {
     dataDir: resolve(env.DATA_DIR || '.data'),
     databaseUrl: env.DATABASE_URL || null,
     kafkaBrokers: env.KAFKA_BROKERS || null,
     otlpEndpoint: env.OTEL_EXPORTER_OTLP_ENDPOINT || null,
-    port: readPort(env, 'PORT', 4000),
-    adminPort: readPort(env, 'ADMIN_PORT', 4001),
+    port: port('PORT', usualPorts.graphql),
+    adminPort: port('ADMIN_PORT', usualPorts.admin),
+    roles: (env.ROLES || ROLES.join()).split(',').map((role) => role.trim()),
+    logFormat: env.LOG_FORMAT || (process.stdout.isTTY ? (env.NO_COLOR ? 'text' : 'color') : 'json'),
   }
+  if (service) problems.push(...serviceProblems(env))
+  // Of two sentences about one variable the first will do.
+  const first = Map.groupBy(problems, (problem) => problem.split(' ', 1)[0])
+  return { ...config, problems: [...first.values()].flatMap(([problem]) => problem ?? []) }
 }
 
-function readPort(env: NodeJS.ProcessEnv, name: string, otherwise: number): number {
-  const text = env[name]
-  if (!text) return otherwise
-  const port = Number(text)
-  if (Number.isInteger(port) && port > 0 && port < 65_536) return port
-  throw new StackError(`${name} must be a port, 1 to 65535, and is '${text}'.`)
+/** What the service would refuse, were it started with this environment and the embedded servers. */
+function serviceProblems(env: NodeJS.ProcessEnv): readonly string[] {
+  try {
+    readConfig({
+      ...env,
+      DATABASE_URL: env.DATABASE_URL || 'postgres://embedded@127.0.0.1/orders',
+      KAFKA_BROKERS: env.KAFKA_BROKERS || '127.0.0.1:9092',
+    })
+    return []
+  } catch (error) {
+    if (error instanceof ConfigError) return error.problems.map((problem) => `${problem}.`)
+    throw error
+  }
 }
 
 /** The environment that a child process inherits. */

@@ -23,20 +23,11 @@ export interface FetchOptions {
 
 /**
  * The folder of Kafka's jars, by version outside the checkout. The first time
- * it is fetched with Maven. Throws {@link StackError} when
- * there is no Maven or it fails.
+ * it is fetched with Maven. Throws {@link StackError} when that fails.
  */
 export async function kafkaJars({ onFetch, onFetched }: FetchOptions): Promise<string> {
-  const text = await readFile(pom, 'utf8')
-  const version = /<version>(\d[\d.]+)<\/version>/.exec(text)?.[1]
-  const edition = createHash('sha256').update(text).digest('hex').slice(0, 8)
-  const jars = join(cacheDir(), `kafka-${version}-${edition}`)
+  const jars = await jarsFolder()
   if (await exists(jars)) return jars
-  await requireProgram(
-    'mvn',
-    ['-v'],
-    `Maven (mvn) fetches Kafka and is not installed. Install it (Debian: apt install maven), ${instead}.`,
-  )
   await makeCacheDir(dirname(jars))
   onFetch()
   await fetchJars(jars)
@@ -44,13 +35,33 @@ export async function kafkaJars({ onFetch, onFetched }: FetchOptions): Promise<s
   return jars
 }
 
-/** Throws {@link StackError} unless a Java of version 17 or later is on the path. */
-export async function requireJava(): Promise<void> {
+/** What is missing on this machine to run Kafka, a sentence each: a Java of version 17 or later, and Maven while the jars are to be fetched. */
+export async function kafkaProblems(): Promise<readonly string[]> {
+  const found = await Promise.all([javaProblem(), mavenProblem()])
+  return found.filter((problem) => problem !== null)
+}
+
+async function javaProblem(): Promise<string | null> {
   const needs = `Kafka needs Java 17 or later`
   const remedy = `Install it (Debian: apt install openjdk-17-jre-headless), ${instead}.`
-  const { stderr } = await requireProgram('java', ['-version'], `${needs}, and there is no java on the path. ${remedy}`)
-  const major = Number(/version "(\d+)/.exec(stderr)?.[1])
-  if (major < 17) throw new StackError(`${needs}, and java on the path is ${major}. ${remedy}`)
+  const java = await run('java', ['-version']).catch(() => null)
+  if (java === null) return `${needs}, and there is no java on the path. ${remedy}`
+  const major = Number(/version "(\d+)/.exec(java.stderr)?.[1])
+  return major < 17 ? `${needs}, and java on the path is ${major}. ${remedy}` : null
+}
+
+async function mavenProblem(): Promise<string | null> {
+  if (await exists(await jarsFolder())) return null
+  const maven = await run('mvn', ['-v']).catch(() => null)
+  if (maven !== null) return null
+  return `Maven (mvn) fetches Kafka and is not installed. Install it (Debian: apt install maven), ${instead}.`
+}
+
+async function jarsFolder(): Promise<string> {
+  const text = await readFile(pom, 'utf8')
+  const version = /<version>(\d[\d.]+)<\/version>/.exec(text)?.[1]
+  const edition = createHash('sha256').update(text).digest('hex').slice(0, 8)
+  return join(cacheDir(), `kafka-${version}-${edition}`)
 }
 
 /** Several processes may fetch at once: each into a folder of its own, and one wins whole. */
@@ -89,17 +100,5 @@ async function makeCacheDir(dir: string): Promise<void> {
       `${dir} cannot be made for Kafka's jars: ${(cause as Error).message}. Set XDG_CACHE_HOME to another folder.`,
       { cause },
     )
-  }
-}
-
-async function requireProgram(
-  program: string,
-  args: string[],
-  otherwise: string,
-): Promise<{ stdout: string; stderr: string }> {
-  try {
-    return await run(program, args)
-  } catch (cause) {
-    throw new StackError(otherwise, { cause })
   }
 }

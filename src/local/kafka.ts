@@ -10,7 +10,7 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { ServerCertificate } from './certificates.ts'
 import { archiveClasses, classArchiveArguments } from './kafka-class-archive.ts'
-import { kafkaJars, requireJava } from './kafka-jars.ts'
+import { kafkaJars, kafkaProblems } from './kafka-jars.ts'
 import { createNode } from './kafka-node.ts'
 import { planNodes } from './kafka-plan.ts'
 import type { NodePlan, SecureListener } from './kafka-settings.ts'
@@ -82,7 +82,8 @@ export interface Kafka extends AsyncDisposable {
 
 /** Starts a cluster on `dir`, creating its data the first time. Throws {@link StackError} saying what to do. */
 export async function startKafka(options: KafkaOptions): Promise<Kafka> {
-  await requireJava()
+  const problems = await kafkaProblems()
+  if (problems.length > 0) throw new StackError(problems.join('\n'))
   const jars = await kafkaJars({ onFetch: options.onFetch ?? (() => {}), onFetched: archiveClasses })
   await mkdir(options.dir, { recursive: true })
   const clusterId = await keptClusterId(options.dir, options.nodes ?? 1)

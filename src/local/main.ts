@@ -33,8 +33,9 @@ function onSignal(): void {
   }
 }
 
+const [program, ...args] = process.argv.slice(2)
+
 function serviceCommand(): readonly [string, ...string[]] {
-  const [program, ...args] = process.argv.slice(2)
   if (program !== undefined) return [program, ...args]
   return [process.execPath, '--import', path('../service/telemetry.ts'), path('../service/main.ts')]
 }
@@ -42,7 +43,7 @@ function serviceCommand(): readonly [string, ...string[]] {
 async function main(): Promise<number> {
   try {
     await runStack({
-      config: readLocalConfig(),
+      config: readLocalConfig({ service: program === undefined }),
       service: serviceCommand(),
       say,
       stop: stop.signal,

@@ -32,6 +32,14 @@ export async function postgresBinaries(): Promise<PostgresBinaries> {
   return { ...programsIn(reachable), account: await serverAccount() }
 }
 
+/** What is missing to run Postgres on this machine, as a sentence; `null` when nothing is. */
+export async function postgresProblem(): Promise<string | null> {
+  return await installedPackage().then(
+    () => null,
+    (error: Error) => error.message,
+  )
+}
+
 /** A folder of this system that every account can enter, for root alone to write to. */
 export function systemFolder(kind: 'cache' | 'data'): string {
   if (process.platform === 'darwin')

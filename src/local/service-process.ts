@@ -10,15 +10,15 @@ const GRACE_SECONDS = 15
 export interface ServiceOptions {
   readonly command: readonly [string, ...string[]]
   readonly env: Readonly<Record<string, string>>
-  /** Holds its process id while it runs. */
-  readonly pidFile: string
+  /** Holds its process id while it runs; `null` keeps none. */
+  readonly pidFile: string | null
 }
 
 export interface ServiceProcess extends AsyncDisposable {
   /** Rejects when it ends and nobody asked it to; never resolves. */
   readonly failed: Promise<never>
-  /** Resolves once `url` answers with success. */
-  untilReady(url: string): Promise<void>
+  /** Resolves to true once `url` answers with success, to false when the process has ended before. */
+  untilReady(url: string): Promise<boolean>
   kill(signal: NodeJS.Signals): void
 }
 
@@ -31,12 +31,12 @@ export async function startService({ command, env, pidFile }: ServiceOptions): P
     stopSignal: 'SIGTERM',
     orphanGraceSeconds: GRACE_SECONDS,
   })
-  await writeFile(pidFile, `${running.pid}\n`)
+  if (pidFile !== null) await writeFile(pidFile, `${running.pid}\n`)
   let expectedToEnd = false
   let ended = false
   const failed = running.ended.then(async (how) => {
     ended = true
-    await rm(pidFile, { force: true })
+    if (pidFile !== null) await rm(pidFile, { force: true })
     if (!expectedToEnd) throw new StackError(`The service ended by itself (${how}); its log above says why.`)
     return await new Promise<never>(() => {})
   })
@@ -45,6 +45,7 @@ export async function startService({ command, env, pidFile }: ServiceOptions): P
     failed,
     async untilReady(url) {
       while (!ended && !(await answers(url))) await sleep(100)
+      return !ended
     },
     kill(signal) {
       expectedToEnd = true

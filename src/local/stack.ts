@@ -1,17 +1,21 @@
 /**
  * Everything that `npm start` runs: Postgres, Kafka, Jaeger and the service,
- * started in this order and stopped in the reverse of it.
+ * started in this order and stopped in the reverse of it. What the environment
+ * names is used and not started.
  */
 import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { LocalConfig } from './config.ts'
-import { claimDataDir } from './data-dir.ts'
+import { type LocalConfig, ownsServers } from './config.ts'
+import { claimDataDir, claimIfFree } from './data-dir.ts'
 import { type Part, provideKafka, providePostgres } from './embedded.ts'
 import { portIsFree } from './free-ports.ts'
+import { kafkaProblems } from './kafka-jars.ts'
 import { endLeftover } from './leftover.ts'
+import { postgresProblem } from './postgres-binaries.ts'
 import { type ServiceProcess, startService } from './service-process.ts'
 import { StackError } from './stack-error.ts'
+import { summary } from './summary.ts'
 import { beginTracing, type Tracing } from './tracing.ts'
 
 export interface StackOptions {
@@ -33,35 +37,33 @@ export interface StackOptions {
  */
 export async function runStack(options: StackOptions): Promise<void> {
   const { config, service, say, stop, force } = options
-  using _claim = await claimDataDir(config.dataDir)
-  const pidFile = join(config.dataDir, 'service.pid')
-  await endLeftover({ name: 'The service', pidFile, commandHolds: service.at(-1) ?? '', stopSignal: 'SIGTERM' })
-  await requirePorts(config)
+  // Without servers of its own a start has nothing in the folder, and may stand beside the one whose folder it is.
+  using claim = ownsServers(config) ? await claimDataDir(config.dataDir) : await claimIfFree(config.dataDir)
+  const pidFile = claim && join(config.dataDir, 'service.pid')
+  if (pidFile)
+    await endLeftover({ name: 'The service', pidFile, commandHolds: service.at(-1) ?? '', stopSignal: 'SIGTERM' })
+  await requireAll(config)
 
   await using parts = new AsyncDisposableStack()
   const stopped = stop.aborted ? Promise.resolve() : once(stop, 'abort')
-  const tracing = parts.use(await beginTracing({ config, dir: join(config.dataDir, 'jaeger'), say }))
+  const tracing = parts.use(await beginTracing({ config, dir: claim && join(config.dataDir, 'jaeger'), say }))
   const starting = startServers(options, parts)
   starting.catch(() => {})
   const servers = await Promise.race([stopped.then(() => null), starting])
   if (servers === null) return
   const [postgres, kafka] = servers
   const env = { DATABASE_URL: postgres.address, KAFKA_BROKERS: kafka.address, ...variables(config, tracing) }
-  await writeEnvFile(config.dataDir, env)
+  if (claim) await writeEnvFile(config.dataDir, env, tracing)
   if (stop.aborted) return
 
-  const running = parts.use(await startService({ command: service, env, pidFile }))
-  force.addEventListener('abort', () => killAll(running, [postgres, kafka]))
-  const ready = running.untilReady(`http://127.0.0.1:${config.adminPort}/readyz`)
-  void ready.then(() => {
-    if (!stop.aborted) say(summary(config, tracing))
-  })
-  const impatience = parts.adopt(
-    setTimeout(() => say(notReady(config)), PATIENCE_MS),
-    clearTimeout,
+  const running = parts.use(
+    await startService({ command: service, env: { ...env, LOG_FORMAT: config.logFormat }, pidFile }),
   )
-  void ready.then(() => clearTimeout(impatience))
+  force.addEventListener('abort', () => killAll(running, [postgres, kafka]))
+  const failed = new AbortController()
+  void announce(running, { config, tracing, say, over: AbortSignal.any([stop, failed.signal]) })
   await Promise.race([stopped, postgres.failed, kafka.failed, running.failed]).catch((error: Error) => {
+    failed.abort()
     say(`${error.message.split(/[.(]/, 1)[0]?.trim()}. Stopping the rest.`)
     throw error
   })
@@ -70,8 +72,22 @@ export async function runStack(options: StackOptions): Promise<void> {
 /** Milliseconds after which a service that is not ready is mentioned. */
 const PATIENCE_MS = 30_000
 
-function notReady({ adminPort }: LocalConfig): string {
-  return `The service is not ready yet; http://127.0.0.1:${adminPort}/readyz says why.`
+interface Announcing {
+  readonly config: LocalConfig
+  readonly tracing: Tracing
+  readonly say: (text: string) => void
+  /** Aborts when the stack ends, however: nothing is announced any more. */
+  readonly over: AbortSignal
+}
+
+/** Says where everything is once the service is ready, and after a while that it is not. */
+async function announce(running: ServiceProcess, { config, tracing, say, over }: Announcing): Promise<void> {
+  const readyUrl = `http://127.0.0.1:${config.adminPort}/readyz`
+  const impatience = setTimeout(() => say(`The service is not ready yet; ${readyUrl} says why.`), PATIENCE_MS)
+  over.addEventListener('abort', () => clearTimeout(impatience), { once: true })
+  const ready = await running.untilReady(readyUrl)
+  clearTimeout(impatience)
+  if (ready && !over.aborted) say(summary(config, tracing))
 }
 
 /** Both at once. Each is in `parts` as soon as it is up, also when the other fails. */
@@ -83,15 +99,24 @@ async function startServers(options: StackOptions, parts: AsyncDisposableStack):
   return await Promise.all([providePostgres(options).then(keep), provideKafka(options).then(keep)])
 }
 
-async function requirePorts({ port, adminPort }: LocalConfig): Promise<void> {
-  for (const [name, wanted] of [
-    ['PORT', port],
-    ['ADMIN_PORT', adminPort],
-  ] as const) {
-    if (await portIsFree(wanted)) continue
-    throw new StackError(`Port ${wanted} is taken. Set ${name} to another: ${name}=${wanted + 100} npm start`)
+/** Throws {@link StackError} with all that is in the way, before anything is started: settings, ports, programs. */
+async function requireAll(config: LocalConfig): Promise<void> {
+  const postgres = config.databaseUrl === null ? await postgresProblem() : null
+  const kafka = config.kafkaBrokers === null ? await kafkaProblems() : []
+  const problems = [...config.problems, ...(await portProblems(config)), ...(postgres ? [postgres] : []), ...kafka]
+  if (problems.length > 0) throw new StackError(problems.join('\n'))
+}
+
+async function portProblems({ port, adminPort, roles }: LocalConfig): Promise<readonly string[]> {
+  const wanted = [...(roles.includes('api') ? [['PORT', port] as const] : []), ['ADMIN_PORT', adminPort] as const]
+  const problems: string[] = []
+  for (const [name, number] of wanted) {
+    if (await portIsFree(number)) continue
+    problems.push(`Port ${number} is taken. Set ${name} to another: ${name}=${number + 100} npm start`)
   }
-  if (port === adminPort) throw new StackError(`PORT and ADMIN_PORT are both ${port}. Set one of them to another.`)
+  if (wanted.length > 1 && port === adminPort)
+    problems.push(`PORT and ADMIN_PORT are both ${port}. Set one of them to another.`)
+  return problems
 }
 
 function variables({ port, adminPort }: LocalConfig, { endpoint }: Tracing): Record<string, string> {
@@ -104,24 +129,18 @@ function variables({ port, adminPort }: LocalConfig, { endpoint }: Tracing): Rec
   }
 }
 
-/** For `node --env-file=.data/env` and for people: what the service was told, password included. */
-async function writeEnvFile(dataDir: string, env: Readonly<Record<string, string>>): Promise<void> {
-  const lines = Object.entries(env).map(([name, value]) => `${name}=${value}\n`)
+/** For `node --env-file=.data/env`, for the demo and for people: what the service was told, password included, and where its traces are. */
+async function writeEnvFile(
+  dataDir: string,
+  env: Readonly<Record<string, string>>,
+  { queryUrl }: Tracing,
+): Promise<void> {
+  const all = { ...env, ...(queryUrl === null ? {} : { JAEGER_URL: queryUrl }) }
+  const lines = Object.entries(all).map(([name, value]) => `${name}=${value}\n`)
   await writeFile(join(dataDir, 'env'), lines.join(''), { mode: 0o600 })
 }
 
 function killAll(service: ServiceProcess, parts: readonly Part[]): void {
   service.kill('SIGKILL')
   for (const part of parts) void part.kill()
-}
-
-function summary({ port, adminPort, dataDir }: LocalConfig, tracing: Tracing): string {
-  return `
-  GraphQL   http://127.0.0.1:${port}/graphql
-  Admin     http://127.0.0.1:${adminPort}/readyz and /metrics
-  Jaeger    ${tracing.state()}
-  Data      ${dataDir}, kept between starts; how to connect stands in ${join(dataDir, 'env')}
-
-  Try it: npm run demo. Ctrl-C stops everything.
-`
 }

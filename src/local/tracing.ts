@@ -3,7 +3,7 @@
  * rest when its program is there, and after it was built in the background
  * when Go is; the service sends to its port from the beginning.
  */
-import type { LocalConfig } from './config.ts'
+import { type LocalConfig, usualPorts } from './config.ts'
 import { freePorts, portIsFree } from './free-ports.ts'
 import { type Jaeger, type JaegerPorts, jaegerPorts, startJaeger } from './jaeger.ts'
 import { buildJaeger, canBuildJaeger, jaegerBinary, RELEASE } from './jaeger-binary.ts'
@@ -11,26 +11,29 @@ import { buildJaeger, canBuildJaeger, jaegerBinary, RELEASE } from './jaeger-bin
 export interface Tracing extends AsyncDisposable {
   /** Where the service sends its spans; null leaves that to its environment. */
   readonly endpoint: string | null
+  /** Where traces are asked for, once Jaeger runs: `http://host:port`; null without one of this start. */
+  readonly queryUrl: string | null
   /** One phrase for the summary: an address, or what is going on. */
   state(): string
 }
 
 export interface TracingOptions {
   readonly config: LocalConfig
-  /** Folder of Jaeger's log and pid file. */
-  readonly dir: string
+  /** Folder of Jaeger's log and pid file; null where another start has it: then none is started. */
+  readonly dir: string | null
   readonly say: (line: string) => void
 }
 
 /** Begins what can be begun, and says so. Never throws: a stack without traces is still one. */
 export async function beginTracing({ config, dir, say }: TracingOptions): Promise<Tracing> {
   if (config.otlpEndpoint !== null) return withoutJaeger(`none started: traces go to ${config.otlpEndpoint}`)
+  if (dir === null) return withoutJaeger('none beside another start; OTEL_EXPORTER_OTLP_ENDPOINT names its own')
   const binary = await jaegerBinary()
   if (binary === null && !(await canBuildJaeger())) {
     say('Jaeger: not installed, and no Go to build it. Traces are off; install Go, or set OTEL_EXPORTER_OTLP_ENDPOINT.')
     return withoutJaeger('not installed')
   }
-  const ports = await usualPorts()
+  const ports = await portsToUse()
   const ending = new AbortController()
   let jaeger: Jaeger | null = null
   let state = binary === null ? 'being built in the background, about 3 minutes' : 'starting'
@@ -49,6 +52,7 @@ export async function beginTracing({ config, dir, say }: TracingOptions): Promis
   })
   return {
     endpoint: `http://127.0.0.1:${ports.otlpHttp}`,
+    queryUrl: `http://127.0.0.1:${ports.query}`,
     state: () => state,
     async [Symbol.asyncDispose]() {
       ending.abort()
@@ -59,14 +63,14 @@ export async function beginTracing({ config, dir, say }: TracingOptions): Promis
 }
 
 function withoutJaeger(state: string): Tracing {
-  return { endpoint: null, state: () => state, [Symbol.asyncDispose]: async () => {} }
+  return { endpoint: null, queryUrl: null, state: () => state, [Symbol.asyncDispose]: async () => {} }
 }
 
 /** The ports that people know where they are free. */
-async function usualPorts(): Promise<JaegerPorts> {
+async function portsToUse(): Promise<JaegerPorts> {
   const ports = await jaegerPorts()
   const [other = 0] = await freePorts(1)
-  const query = (await portIsFree(16_686)) ? 16_686 : other
+  const query = (await portIsFree(usualPorts.jaeger)) ? usualPorts.jaeger : other
   return { ...ports, query }
 }
 

@@ -102,6 +102,36 @@ test('a killed start leaves nothing running, and the next one goes on with its d
   expect(await second.ended).toBe(0)
 })
 
+test('a program that ends by itself is told as that, and never as ready', async () => {
+  await using where = await place()
+
+  await using program = runProgram('src/local/main.ts', [process.execPath, '-e', '0'], { ...where.env, ...elsewhere })
+
+  expect(await program.ended).toBe(1)
+  expect(program.output()).toContain('The service ended by itself')
+  expect(program.output()).not.toContain('GraphQL')
+  expect(program.output()).not.toContain(READY)
+})
+
+test('a start without servers of its own may stand beside another on the same data, and leaves that alone', async () => {
+  await using where = await place()
+  await using first = start({ ...where.env, ...elsewhere })
+  await first.says(READY)
+  const env = await readFile(join(where.env.DATA_DIR, 'env'), 'utf8')
+  const [adminPort] = await freePorts(1)
+
+  await using second = start({ ...where.env, ...elsewhere, ROLES: 'relay', ADMIN_PORT: String(adminPort) })
+  await second.says('Ctrl-C stops everything')
+
+  expect(second.output()).toMatch(/Roles +relay\n/)
+  expect(second.output()).not.toMatch(/GraphQL|Try it/)
+  second.kill('SIGTERM')
+  expect(await second.ended).toBe(0)
+  expect(await readFile(join(where.env.DATA_DIR, 'env'), 'utf8')).toBe(env)
+  first.kill('SIGTERM')
+  expect(await first.ended).toBe(0)
+})
+
 test('a second start on the same data refuses and disturbs nothing', async () => {
   await using where = await place()
   await using first = start(where.env)
@@ -112,6 +142,7 @@ test('a second start on the same data refuses and disturbs nothing', async () =>
 
   expect(await second.ended).toBe(1)
   expect(second.output()).toContain(`Another start (process ${first.pid}) uses ${where.env.DATA_DIR}`)
+  expect(second.output()).toContain(`kill ${first.pid}`)
   expect(await query(first, 'select 1')).toEqual([1])
   first.kill('SIGINT')
   expect(await first.ended).toBe(0)
@@ -180,6 +211,30 @@ test('without Maven, and nothing fetched before, the message says what to instal
 
   expect(await program.ended).toBe(1)
   expect(program.output()).toMatch(/Maven \(mvn\) fetches Kafka and is not installed.*apt install maven.*KAFKA_BROKERS/)
+})
+
+test('all that is in the way is named at once, before anything is started: settings, ports and programs', async () => {
+  await using where = await place()
+  const bin = join(where.dir, 'bin')
+  await mkdir(bin)
+  for (const program of ['sh', 'id']) await symlink(`/usr/bin/${program}`, join(bin, program))
+  const taken = createServer().listen(Number(where.env.ADMIN_PORT), '127.0.0.1')
+  await once(taken, 'listening')
+  const wrong = { LOG_LEVEL: 'loud', KAFKA_TLS: 'yes', PORT: 'x', XDG_CACHE_HOME: where.dir, PATH: bin }
+
+  await using program = runProgram('src/local/main.ts', [], { ...where.env, ...wrong })
+
+  expect(await program.ended).toBe(1)
+  taken.close()
+  expect(program.output().split('\n')).toEqual([
+    "PORT must be a port, 1 to 65535, and is 'x'.",
+    'KAFKA_TLS must be true or false.',
+    expect.stringMatching(/^LOG_LEVEL must be one of/),
+    expect.stringMatching(`^Port ${where.env.ADMIN_PORT} is taken`),
+    expect.stringMatching(/^Kafka needs Java/),
+    expect.stringMatching(/^Maven/),
+    '',
+  ])
 })
 
 test('a setting that cannot be used is named', async () => {
