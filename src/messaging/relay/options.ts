@@ -7,7 +7,7 @@ export interface RelaySettings {
    * Events read at once by one thread, and at most sent in one record batch.
    * More raises throughput, and also the number published twice when a thread
    * dies before it has marked them.
-   * @defaultValue 1_000
+   * @defaultValue 2_000
    */
   batchSize?: number
   /**
@@ -46,7 +46,7 @@ export interface RelaySettings {
 }
 
 export const relayDefaults = {
-  batchSize: 1_000,
+  batchSize: 2_000,
   maxInHandBytes: 8_388_608,
   maxBatchBytes: 900_000,
   pollIntervalMs: 1_000,
