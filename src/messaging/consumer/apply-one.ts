@@ -56,7 +56,7 @@ export async function applyOne(
       case 'retry':
         span.result('retry', failure.error)
         countDeliveries(group, topic, 'retry')
-        return { ...consequence, kind: 'held', reason: failure.reason }
+        return { ...consequence, kind: 'held', reason: failure.detail }
       case 'parked':
         span.result('dead_lettered', failure.error)
         audit.forget(delivery)

@@ -10,7 +10,7 @@ export interface HoldingEvent extends TopicPartition {
   readonly aggregateType: string
   readonly aggregateId: string
   readonly attempts: number
-  /** The last error's code or class. */
+  /** The last error's code or class, and where in the application's code it was thrown: `TypeError at orders/summary.ts:12:5`. */
   readonly reason: string
 }
 

@@ -47,7 +47,7 @@ export async function giveUp(
     // Attempts at another event of the key, left by a topic that was made anew, are not this one's.
     const attempts = (before?.eventId === eventId ? before.attempts : 0) + 1
     const retryInMs = backoffMs({ firstMs: tuning.retryFirstMs, maxMs: tuning.retryMaxMs }, attempts, clock.random())
-    await recordAttempts(trx, key, { attempts, eventId, eventType, reason: failure.reason, retryInMs })
+    await recordAttempts(trx, key, { attempts, eventId, eventType, reason: failure.detail, retryInMs })
     const hopeless = failure.error instanceof UndecodablePayloadError
     if (attempts < tuning.maxAttempts && !hopeless) return { kind: 'retry', attempts, restMs: retryInMs }
 
@@ -57,7 +57,7 @@ export async function giveUp(
     }
     const letter = letterOf(context, delivery)
     await parkKey(trx, key)
-    await insertDeadLetters(trx, [letter], { state: 'dead', reason: failure.reason, attempts })
+    await insertDeadLetters(trx, [letter], { state: 'dead', reason: failure.detail, attempts })
     if (tuning.deadLetterTopics) await appendDeadLetter(trx, letter, failure.reason)
     await storeOffset(trx, group, delivery.where, nextOffset)
     return { kind: 'parked', attempts }

@@ -26,6 +26,9 @@ export interface ReceivedEvent<Type extends string = string, Payload = unknown> 
 
 /**
  * Applies one event inside `trx`. Rejecting rolls back and counts an attempt.
+ * Of the error only its code or class, and the place in the application's code,
+ * are stored and logged: its message may hold values of the event. A handler
+ * that wants to say more gives its error a `code`, or logs for itself.
  * What it starts it must await: `trx` refuses every use after the handler has
  * returned and its transaction has ended.
  */

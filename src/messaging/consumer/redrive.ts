@@ -122,7 +122,7 @@ async function redrive(
   delivery: EventDelivery,
 ): Promise<void> {
   const { group, handlers } = context
-  await processSpan(tracedOf(context, delivery), async (span) => {
+  await processSpan({ ...tracedOf(context, delivery), replay: true }, async (span) => {
     const isNew = await dedupeSpan(group, async (dedupe) => {
       const fresh = (await markProcessed(trx, group, [letter.eventId])).size === 1
       dedupe.result(fresh ? 'new' : 'duplicate')
@@ -144,13 +144,13 @@ async function noteFailure(
   failure: AttemptFailure,
 ): Promise<void> {
   const { db, bounds, logger } = context
-  const { reason } = failure
+  const { reason, detail } = failure
   await attempt(db, bounds, async ({ trx }) => {
     const locked = await lockRequested(trx, key)
     if (locked === null) return
     const { eventId, eventType } = letter
-    await recordAttempts(trx, key, { attempts: locked.attempts + 1, eventId, eventType, reason, retryInMs: 0 })
-    await markDead(trx, letter.seq, reason)
+    await recordAttempts(trx, key, { attempts: locked.attempts + 1, eventId, eventType, reason: detail, retryInMs: 0 })
+    await markDead(trx, letter.seq, detail)
   })
   logger.error({ ...key, event_id: letter.eventId, reason, at: failure.at }, 'A redrive failed; its key stays parked')
 }

@@ -7,7 +7,7 @@ import type { DeadLetterState } from './queries.ts'
 export interface ListedHeldKey extends HeldKeyRef {
   readonly state: 'backoff' | 'parked'
   readonly attempts: number
-  /** An error's code or class. */
+  /** An error's code or class; a handler's with the place where it was thrown, `TypeError at orders/summary.ts:12:5`. */
   readonly reason: string
   readonly request: HeldKeyRequest | null
   /** The event that was refused; `null` where the holder does not tell. */
