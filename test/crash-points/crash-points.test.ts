@@ -11,8 +11,8 @@ import { seededRandom } from '../support/seeded-random.ts'
 
 const LONG = process.env.TEST_LONG === '1'
 const SEED = Number(process.env.CRASH_SEED ?? 1)
-/** Points beside the named ones in a run that is not the long one. */
-const SAMPLE = 8
+/** Points of each role beside the named ones, in a run that is not the long one. */
+const SAMPLE = 2
 /** Most of a crash is waiting: for a lease to end, for a group to form. */
 const AT_ONCE = 3 * availableParallelism()
 
@@ -84,7 +84,7 @@ function namedOf(role: string): readonly string[] {
   return Object.values(NAMED).filter((point) => point.startsWith(`${role}: `))
 }
 
-/** Every point of a run that passed all of them; or the named ones and some others. */
+/** Every point of a run that passed all of them; or each named one, the first and the last time, and some others. */
 function targetsOf(role: string): readonly CrashTarget[] {
   const counts = new Map<string, number>()
   const all = undisturbed.points.flatMap((point) => {
@@ -95,12 +95,11 @@ function targetsOf(role: string): readonly CrashTarget[] {
   if (LONG) return all
   const random = seededRandom(SEED)
   const named = new Set(namedOf(role))
-  const others = all.filter(({ point, occurrence }) => !named.has(point) || occurrence > 1)
-  const sample = others
-    .map((target) => ({ target, by: random() }))
-    .sort((a, b) => a.by - b.by)
-    .slice(0, Math.ceil(SAMPLE / 3))
-  return [...[...named].map((point) => ({ point, occurrence: 1 })), ...sample.map(({ target }) => target)]
+  const isChosen = ({ point, occurrence }: CrashTarget) =>
+    named.has(point) && (occurrence === 1 || occurrence === counts.get(point))
+  const others = all.filter((target) => !isChosen(target)).map((target) => ({ target, by: random() }))
+  const sample = others.sort((a, b) => a.by - b.by).slice(0, SAMPLE)
+  return [...all.filter(isChosen), ...sample.map(({ target }) => target)]
 }
 
 async function inParallel<T>(items: readonly T[], work: (item: T) => Promise<void>): Promise<void> {

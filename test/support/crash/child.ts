@@ -26,6 +26,7 @@ import {
   CONSUMER,
   FIRST_ORDERS,
   groupOf,
+  LAST_ORDER,
   type OrderPlan,
   PARTITIONS,
   REFUSED,
@@ -81,6 +82,8 @@ await untilProcessed(FIRST_ORDERS)
 await carryOut([REFUSED])
 await settleRefused()
 await untilProcessed([...FIRST_ORDERS, REFUSED])
+await carryOut([LAST_ORDER])
+await untilProcessed([LAST_ORDER])
 await until('select 1 from held_keys union all select 1 from outbox where published_at is null')
 await consumer.whenCaughtUp()
 

@@ -122,6 +122,13 @@ async function judge(
         committedOffsets: await readOffsets(spec),
       },
     ],
+    sums: [
+      {
+        name: 'the sum of all versions',
+        expected: committed.filter(({ topic: name }) => name === topic).length,
+        actual: orders.reduce((sum, { version }) => sum + version, 0),
+      },
+    ],
     states: orders.map(({ id, version }) => ({ aggregateType: 'order', aggregateId: id, version })),
     final: await readFinal(db),
     // The kill: one outcome that nobody knows, one takeover, and both of the same send.

@@ -32,9 +32,12 @@ export interface OrderPlan {
 
 /** Handled together, in one transaction. */
 export const FIRST_ORDERS: readonly OrderPlan[] = [
-  { customerId: 'shipped', change: 'ship' },
   { customerId: 'placed', change: null },
+  { customerId: 'shipped', change: 'ship' },
 ]
 
 /** Its first event is refused until an operator has mended the cause; the second waits behind it. */
 export const REFUSED: OrderPlan = { customerId: 'refused', change: 'cancel' }
+
+/** Handled alone. */
+export const LAST_ORDER: OrderPlan = { customerId: 'last', change: null }
