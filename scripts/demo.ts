@@ -231,7 +231,7 @@ function showTrace({ followed: { traceId, eventId }, trace, note }: Outcome): vo
     const way = describeWay(trace, eventId)
     console.log(`\nTrace ${traceId}`)
     if (way !== null) console.log(way)
-    console.log(`\n${drawTimeline(trace, paint).join('\n')}`)
+    console.log(`\n${drawTimeline(trace, { columns: process.stdout.columns ?? 100, paint }).join('\n')}`)
   }
   if (note !== null) console.log(`\n${note}`)
 }

@@ -1,5 +1,5 @@
 /**
- * A trace drawn on a time line, 100 columns wide: a part for each service that
+ * A trace drawn on a time line, at most 100 columns wide: a part for each service that
  * goes on by itself, a bar for each span, and one line that sums the way up.
  */
 import type { SpanNode } from './trace.ts'
@@ -8,22 +8,39 @@ import type { SpanNode } from './trace.ts'
 export type Paint = (service: string, text: string) => string
 
 const NAME_COLUMNS = 42
-const BAR_COLUMNS = 44
+/** Beside the bars: names, a gap and durations. */
+const OTHER_COLUMNS = NAME_COLUMNS + 2 + 10
+const BAR_COLUMNS = { least: 20, most: 44 } as const
+
+/** How a time line is drawn. */
+interface Drawing {
+  readonly totalMs: number
+  readonly barColumns: number
+  readonly paint: Paint
+}
+
 /** Milliseconds below which there is nothing to tell. */
 const LEAST_MS = 0.05
 const EIGHTHS = ['', '▏', '▎', '▍', '▌', '▋', '▊', '▉']
 
-/** The trace's parts in order of start, each under the name of its service. */
-export function drawTimeline(roots: readonly SpanNode[], paint: Paint): readonly string[] {
+/**
+ * The trace's parts in order of start, each under the name of its service, in
+ * lines of at most `columns`, as far as names leave room.
+ */
+export function drawTimeline(
+  roots: readonly SpanNode[],
+  { columns, paint }: { columns: number; paint: Paint },
+): readonly string[] {
   const totalMs = Math.max(...roots.flatMap((root) => flatten(root)).map(endOf), 1)
-  const scale = `${'0'.padEnd(BAR_COLUMNS - 10)}${text(totalMs).padStart(10)}`
+  const barColumns = Math.max(BAR_COLUMNS.least, Math.min(columns - OTHER_COLUMNS, BAR_COLUMNS.most))
+  const drawing: Drawing = { totalMs, barColumns, paint }
   const parts = roots.flatMap(partsOf).toSorted((a, b) => a.head.startMs - b.head.startMs)
   return [
-    `${' '.repeat(NAME_COLUMNS + 2)}${scale}`,
+    `${' '.repeat(NAME_COLUMNS + 2)}0${text(totalMs).padStart(barColumns - 1)}`,
     ...parts.flatMap(({ head, afterwards }, index) => [
       // One heading for what a service does in a row.
       ...(parts[index - 1]?.head.service === head.service ? [] : [heading(head, afterwards, paint)]),
-      ...draw(head, { first: '  ', rest: '  ' }, totalMs, paint),
+      ...draw(head, { first: '  ', rest: '  ' }, drawing),
     ]),
   ]
 }
@@ -49,28 +66,24 @@ interface Branch {
   readonly rest: string
 }
 
-function draw(node: SpanNode, { first, rest }: Branch, totalMs: number, paint: Paint): readonly string[] {
-  const name = fitted(`${first}${node.name}`, NAME_COLUMNS)
-  const bar = paint(node.service, barOf(node, totalMs).padEnd(BAR_COLUMNS))
-  const line = `${name}  ${bar}${text(node.durationMs).padStart(10)}${node.failed ? '  FAILED' : ''}`
+function draw(node: SpanNode, { first, rest }: Branch, drawing: Drawing): readonly string[] {
+  const name = fitted(`${first}${node.failed ? '✗ ' : ''}${node.name}`, NAME_COLUMNS)
+  const bar = drawing.paint(node.service, barOf(node, drawing))
+  const line = `${name}  ${bar}${text(node.durationMs).padStart(10)}`
   const own = node.children.filter(({ service }) => service === node.service)
   const below = own.flatMap((child, index) => {
     const isLast = index === own.length - 1
-    return draw(
-      child,
-      { first: `${rest}${isLast ? '└ ' : '├ '}`, rest: `${rest}${isLast ? '  ' : '│ '}` },
-      totalMs,
-      paint,
-    )
+    const branch = { first: `${rest}${isLast ? '└ ' : '├ '}`, rest: `${rest}${isLast ? '  ' : '│ '}` }
+    return draw(child, branch, drawing)
   })
   return [line, ...below]
 }
 
-function barOf({ startMs, durationMs }: SpanNode, totalMs: number): string {
-  const cells = (ms: number) => (ms / totalMs) * BAR_COLUMNS
-  const from = Math.min(Math.floor(cells(startMs)), BAR_COLUMNS - 1)
-  const eighths = Math.max(1, Math.min(Math.round(cells(durationMs) * 8), (BAR_COLUMNS - from) * 8))
-  return `${' '.repeat(from)}${'█'.repeat(Math.floor(eighths / 8))}${EIGHTHS[eighths % 8]}`
+function barOf({ startMs, durationMs }: SpanNode, { totalMs, barColumns }: Drawing): string {
+  const cells = (ms: number) => (ms / totalMs) * barColumns
+  const from = Math.min(Math.floor(cells(startMs)), barColumns - 1)
+  const eighths = Math.max(1, Math.min(Math.round(cells(durationMs) * 8), (barColumns - from) * 8))
+  return `${' '.repeat(from)}${'█'.repeat(Math.floor(eighths / 8))}${EIGHTHS[eighths % 8]}`.padEnd(barColumns)
 }
 
 /**

@@ -78,11 +78,13 @@ test("an event's way is one line whose stages add up", () => {
   )
 })
 
-test('the time line shows each service for itself, bars where the time went, in 100 columns', () => {
+test('the time line shows each service for itself, bars where the time went, as wide as the terminal, and at most 100 columns', () => {
   const { roots } = readTrace(answerOf(Object.values(spans)), EVENT)
 
-  const lines = drawTimeline(roots, (_service, text) => text)
+  const draw = (columns: number) => drawTimeline(roots, { columns, paint: (_service, text) => text })
 
-  expect(lines.map((line) => line.trimEnd())).toMatchSnapshot()
-  for (const line of lines) expect(line.length).toBeLessThanOrEqual(100)
+  expect(draw(100).map((line) => line.trimEnd())).toMatchSnapshot()
+  for (const columns of [80, 100, 200]) {
+    for (const line of draw(columns)) expect(line.length).toBeLessThanOrEqual(Math.min(columns, 100))
+  }
 })
