@@ -26,7 +26,7 @@ module.exports = {
     mayImport('messaging/dead-letters', 'messaging/(outbox|inbox)', ground),
     ...['outbox', 'inbox', 'kafka', 'testing'].map((part) => mayImport(`messaging/${part}`, ground)),
     mayImport('messaging/lifecycle', 'messaging/errors'),
-    mayImport('messaging/telemetry', 'messaging/(envelope|errors|lifecycle)'),
+    mayImport('messaging/telemetry', 'messaging/(envelope|transport|errors|lifecycle)'),
     {
       name: 'only the kafka folder knows a Kafka client',
       severity: 'error',
