@@ -135,7 +135,7 @@ function firstLines(text: string): string {
   return plain
     .split('\n')
     .filter((line) => line.trim() !== '')
-    .slice(0, 6)
+    .slice(0, 20)
     .join('\n')
 }
 

@@ -11,9 +11,6 @@ export interface CrashTarget {
   readonly occurrence: number
 }
 
-/** Before it is sent, once the kernel has it, once it was answered. */
-export type Moment = 'before' | 'sent' | 'answered'
-
 export class Points {
   readonly #file: number
   readonly #target: CrashTarget | null
