@@ -41,5 +41,6 @@ export async function placeOrder(service: Pick<Service, 'url'>): Promise<OutboxE
 
 /** The whole of `/metrics`. */
 export async function readMetrics({ adminUrl }: Service): Promise<string> {
-  return await (await fetch(`${adminUrl}/metrics`)).text()
+  // A connection of its own: one that is kept may be closed by the other side just as it is used again.
+  return await (await fetch(`${adminUrl}/metrics`, { headers: { connection: 'close' } })).text()
 }
