@@ -63,16 +63,27 @@ export async function emptyOutbox(db: Knex, table: string): Promise<void> {
   await db.raw('checkpoint')
 }
 
+/** Which events to put into an outbox, and how many of a hundred in traces that are recorded. */
+export interface Filling {
+  readonly from: number
+  readonly to: number
+  readonly sampledPercent?: number | undefined
+}
+
 /** Puts the events at `from` up to `to` into `table`, in one transaction, and tells the planner of them. */
-export async function fillOutbox(db: Knex, table: string, { from, to }: { from: number; to: number }): Promise<void> {
+export async function fillOutbox(db: Knex, table: string, { from, to, sampledPercent }: Filling): Promise<void> {
   await db.raw(
-    `insert into :table: (id, lane, key_hash, aggregate_type, aggregate_id, aggregate_version, event_type, payload, occurred_at)
-     select id, lane, key_hash, 'order', key, version, 'OrderPlaced', payload, now()
+    `insert into :table: (id, lane, key_hash, aggregate_type, aggregate_id, aggregate_version, event_type, payload, occurred_at, traceparent)
+     select id, lane, key_hash, 'order', key, version, 'OrderPlaced', payload, now(),
+            case when :percent::integer is not null then
+              '00-' || md5(id::text) || '-' || left(md5(position::text), 16)
+              || case when position % 100 < :percent then '-01' else '-00' end
+            end
        from bench_events
       where position >= :from
         and position < :to
       order by position`,
-    { table, from, to },
+    { table, from, to, percent: sampledPercent ?? null },
   )
   await db.raw('analyze :table:', { table })
 }

@@ -20,6 +20,8 @@ export interface Contender {
   readonly table: 'outbox' | 'textbook_outbox'
   /** What share of the events it is given; slow ones need not be waited for. */
   readonly share: number
+  /** How many of a hundred events come from a request that is traced; without it, none has any trace context. */
+  readonly sampledPercent?: number
   /** Resolves once it looks for events. */
   start(ground: Ground): Promise<{ stop(): Promise<void> }>
 }

@@ -20,6 +20,7 @@ import {
   createTextbookOutbox,
   drained,
   emptyOutbox,
+  type Filling,
   fillOutbox,
   prepareBacklog,
   WARM_EVENTS,
@@ -31,6 +32,8 @@ export interface DrainOptions extends BacklogShape {
   readonly rounds: number
   readonly partitions: number
   readonly contenders: readonly Contender[]
+  /** Whether a contender's end counts as its work: what it does afterwards that it could have done before. @defaultValue false */
+  readonly untilStopped?: boolean
   /** Told what is going on, a line each. */
   readonly progress: (line: string) => void
 }
@@ -83,20 +86,21 @@ export async function benchDrain(options: DrainOptions): Promise<readonly Drain[
 async function runRound(contender: Contender, ground: Ground, options: DrainOptions): Promise<Drain> {
   const { db } = ground
   const events = Math.max(1, Math.round(options.events * contender.share))
-  const { table } = contender
+  const { table, sampledPercent } = contender
   await emptyOutbox(db, table)
   await createTopic(ground)
   const running = await contender.start(ground)
   try {
-    await fill(db, table, { from: 0, to: WARM_EVENTS })
+    await fill(db, table, { from: 0, to: WARM_EVENTS, sampledPercent })
     await drained(db, table, { last: WARM_EVENTS - 1, withinMs: WITHIN_MS })
 
     const to = WARM_EVENTS + events
-    await fill(db, table, { from: WARM_EVENTS, to })
+    await fill(db, table, { from: WARM_EVENTS, to, sampledPercent })
     const from = performance.now()
     const cpu = process.cpuUsage()
     await drained(db, table, { last: to - 1, withinMs: WITHIN_MS })
     const seconds = (performance.now() - from) / 1_000
+    if (options.untilStopped) await running.stop()
     const { user, system } = process.cpuUsage(cpu)
     const faults = await faultsOf({ ...ground, table })
     return { contender: contender.name, events, seconds, cpuMicrosPerEvent: (user + system) / events, faults }
@@ -107,8 +111,8 @@ async function runRound(contender: Contender, ground: Ground, options: DrainOpti
 }
 
 /** Commits, then says so as `inTransaction` would, so that nobody has to wait for a poll. */
-async function fill(db: Knex, table: string, range: { from: number; to: number }): Promise<void> {
-  await fillOutbox(db, table, range)
+async function fill(db: Knex, table: string, filling: Filling): Promise<void> {
+  await fillOutbox(db, table, filling)
   publishCommitted(Array.from({ length: LANE_COUNT }, (_, lane) => lane))
 }
 

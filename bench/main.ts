@@ -1,8 +1,9 @@
-/** `npm run bench -- drain`: figures on stdout, progress on stderr, exit 1 when a contender failed the gate. */
+/** `npm run bench -- drain` and `-- telemetry`: figures on stdout, progress on stderr, exit 1 when a contender failed the gate. */
 import { Command, InvalidArgumentError } from 'commander'
 import { ours, peers } from './contenders.ts'
 import { benchDrain } from './drain.ts'
 import { renderReport, reportDrains } from './report.ts'
+import { renderTelemetry, reportTelemetry, startCollector, telemetryContenders } from './telemetry.ts'
 
 interface DrainFlags {
   readonly rounds: number
@@ -35,6 +36,30 @@ program
     const report = reportDrains(drains, { ours: ours.name, shape })
     process.stdout.write(flags.json ? `${JSON.stringify(report, null, 2)}\n` : `${renderReport(report)}\n`)
     if (report.refused.length > 0) process.exitCode = 1
+  })
+
+program
+  .command('telemetry')
+  .description('What metrics and traces cost the relay: CPU of an event, with none, with metrics, 1 % and all traced.')
+  .option('--rounds <count>', 'paired rounds; the settings take turns', positive, 9)
+  .option('--events <count>', 'events of a backlog', positive, 30_000)
+  .option('--bytes <count>', 'bytes of a payload, about', positive, 440)
+  .option('--per-aggregate <count>', 'events of an aggregate', positive, 10)
+  .option('--partitions <count>', 'partitions of the topic', positive, 8)
+  .option('--json', 'print JSON', false)
+  .action(async (flags: Omit<DrainFlags, 'peers'>) => {
+    await using collector = await startCollector()
+    const contenders = telemetryContenders(collector.url)
+    const progress = (line: string) => process.stderr.write(`${line}\n`)
+    const drains = await benchDrain({ ...flags, contenders, progress, untilStopped: true })
+    const faults = drains.flatMap(({ contender, faults: found }) => found.map((fault) => `${contender}: ${fault}`))
+    if (faults.length > 0) {
+      process.stderr.write(`NO FIGURES, the gate failed\n${faults.join('\n')}\n`)
+      process.exitCode = 1
+      return
+    }
+    const costs = reportTelemetry(drains)
+    process.stdout.write(`${flags.json ? JSON.stringify(costs, null, 2) : renderTelemetry(costs, flags.rounds)}\n`)
   })
 
 await program.parseAsync()
