@@ -115,3 +115,17 @@ test('each role is known to the database by its name and its limits', async () =
     idle_in_transaction_session_timeout: '10000',
   })
 })
+
+test('what the pool says of a connection that it could not have is one line, without a stack', async () => {
+  const said: string[] = []
+  const logger = { ...silentLogger, warn: (_fields: object, message: string) => void said.push(message) }
+  const db = createDatabase(parsePostgresUrl('postgres://nobody@127.0.0.1:1/orders'), 'api', logger, {
+    acquireTimeoutMs: 300,
+  })
+
+  await failureOf(db.raw('select 1'))
+  await db.destroy()
+
+  expect(said.length).toBeGreaterThan(0)
+  for (const message of said) expect(message).not.toMatch(/\n|node_modules/)
+})
