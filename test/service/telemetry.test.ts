@@ -122,16 +122,20 @@ test('a setting that cannot be used is ignored and told', () => {
   const config = readTelemetryConfig({
     OTEL_TRACES_SAMPLER: 'sometimes',
     OTEL_BSP_SCHEDULE_DELAY: 'soon',
+    OUTBOX_TRACES_BATCH_RATIO: '2',
     ROLES: 'consumer,relay',
   })
 
   expect(config).toMatchObject({
     mainServiceName: 'outbox-relay',
     sampler: { parentBased: true, ratio: 1 },
+    batchRatio: 0.001,
+    waitSpans: false,
     batch: { scheduledDelayMillis: 1_000, maxQueueSize: 16_384 },
   })
   expect(config.problems).toEqual([
     expect.stringContaining('OTEL_TRACES_SAMPLER'),
+    expect.stringContaining('OUTBOX_TRACES_BATCH_RATIO'),
     expect.stringContaining('OTEL_BSP_SCHEDULE_DELAY'),
   ])
 })
