@@ -3,7 +3,7 @@ import type { ActiveSubscription, BatchOutcome, IncomingBatch, Publisher, Subscr
 import type { ContractBroker } from './contract-harness.ts'
 
 /** The signal of a caller with patience. */
-export const never = new AbortController().signal
+export const never: AbortSignal = new AbortController().signal
 
 /** A new topic of three partitions, and a publisher to write to it. */
 export async function withTopic(
