@@ -18,7 +18,7 @@ export default { ...base, projects: [parts] }
 `
 
 /** Milliseconds for one test; a mutation may make it wait for what never comes. */
-const TEST_MS = 240_000
+const TEST_MS = 300_000
 
 /** What a test said. */
 export interface TestOutcome {

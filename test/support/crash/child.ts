@@ -35,7 +35,7 @@ import {
 import { watchPublisher, watchRequests, watchStatements, watchSubscriber } from './watch.ts'
 
 /** Milliseconds after which a child ends whose parent was killed: nobody else would. */
-const LIMIT_MS = 60_000
+const LIMIT_MS = 120_000
 setTimeout(() => process.exit(3), LIMIT_MS).unref()
 
 const spec = JSON.parse(process.argv[2] ?? '') as ChildSpec
