@@ -33,7 +33,20 @@ export async function createWitness(brokers: readonly string[]): Promise<Witness
   const { client: admin, cluster } = withCluster(kafka, () => kafka.admin())
   await admin.connect()
 
-  async function fetchFrom({ topic, partition }: TopicPartition, offset: bigint) {
+  /** A leader that was named a moment ago may not lead yet. */
+  async function fetchFrom(where: TopicPartition, offset: bigint) {
+    for (let attempt = 1; ; attempt += 1) {
+      try {
+        return await fetchOnce(where, offset)
+      } catch (error) {
+        if (attempt === 50 || !(error as { retriable?: boolean }).retriable) throw error
+        await new Promise((resolve) => setTimeout(resolve, 100))
+        await cluster.refreshMetadata()
+      }
+    }
+  }
+
+  async function fetchOnce({ topic, partition }: TopicPartition, offset: bigint) {
     await cluster.addTargetTopic(topic)
     const leader = cluster
       .findTopicPartitionMetadata(topic)
