@@ -3,7 +3,8 @@
  *
  * Instruments are made from this table; dashboards, alerts and docs are held
  * to it by a guard test. In Prometheus dots become underscores, seconds add
- * `_seconds` and counters `_total`.
+ * `_seconds` and counters `_total`. One table, however long, since its point is
+ * that there is one.
  */
 import {
   ATTR_DESTINATION,

@@ -4,7 +4,8 @@
  *
  * Passes the contract suite that the Postgres source passes. Every call goes
  * through `around`, by which a simulation delays it, fails it, or loses its
- * answer after it took effect.
+ * answer after it took effect. One file beyond the usual length: three ports over
+ * one state, whose rules are read beside each other.
  */
 import type { OutboxEvent } from '../envelope.ts'
 import type { Clock } from '../lifecycle/clock.ts'
