@@ -26,8 +26,8 @@ test('PC-26 a LISTEN connection that has fallen silent is noticed within seconds
   await eventually('it listens', () => listener.listening)
 
   proxy.hold('listen')
-  await eventually('the silence is noticed', () => !listener.listening, 5_000)
-  await eventually('it listens again', () => listener.listening, 5_000)
+  await eventually('the silence is noticed', () => said.length > 0)
+  await eventually('it listens again', () => listener.listening)
   await database.db.raw(`notify outbox_wake, '8'`)
   await eventually('it hears', () => woken.length > 0)
   ended.abort()
