@@ -9,20 +9,17 @@ export interface KnownMetric extends ForeignMetric {
   /** Its name in Prometheus. */
   readonly prometheus: string
   readonly description: string
-  /** Nobody records it yet. */
-  readonly later: boolean
 }
 
 const ours = [...Object.values(catalogue), ...Object.values(serviceCatalogue)].map((metric) => ({
   ...metric,
   kind: kindOf(metric.kind),
-  later: 'later' in metric,
 }))
 
 /** Ours first, in the order of the catalogue. */
 export const knownMetrics: readonly KnownMetric[] = [
   ...ours,
-  ...foreignMetrics.map((metric) => ({ ...metric, description: '', later: false })),
+  ...foreignMetrics.map((metric) => ({ ...metric, description: '' })),
 ].map((metric) => ({ ...metric, prometheus: prometheusName(metric) }))
 
 function kindOf(kind: string): ForeignMetric['kind'] {

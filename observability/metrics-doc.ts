@@ -5,10 +5,9 @@ import { knownMetrics } from './metric-names.ts'
 export function metricsDocument(): string {
   const rows = knownMetrics
     .filter(({ description }) => description)
-    .map(({ name, prometheus, kind, attributes, description, later }) => {
+    .map(({ name, prometheus, kind, attributes, description }) => {
       const labels = attributes.map((attribute) => `\`${attribute}\``).join(', ')
-      const meaning = later ? `For later, nobody records it yet: ${description}` : description
-      return `| \`${name}\` | \`${prometheus}\` | ${kind} | ${labels} | ${meaning} |`
+      return `| \`${name}\` | \`${prometheus}\` | ${kind} | ${labels} | ${description} |`
     })
   return `# Metrics
 

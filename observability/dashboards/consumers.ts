@@ -125,17 +125,9 @@ export const consumers: Board = {
           title: 'Remembered events',
           description: 'Rows of processed_events, as the planner estimates them.',
           unit: 'short',
+          width: 24,
           queries: [
             ['max by (outbox_name) (outbox_dedupe_stored_count{outbox_name=~"$outbox_name"})', '{{outbox_name}}'],
-          ],
-        },
-        {
-          title: 'Pruned',
-          description: 'Rows deleted because they are older than they need to be kept.',
-          unit: 'short',
-          queries: [
-            [`sum(rate(outbox_cleanup_deleted_messages_total{${J}}[$__rate_interval]))`, 'outbox'],
-            [`sum(rate(outbox_dedupe_pruned_messages_total{${J}}[$__rate_interval]))`, 'processed_events'],
           ],
         },
       ],

@@ -34,8 +34,6 @@ export interface MetricDefinition {
   readonly attributes: readonly string[]
   /** Upper bounds of a histogram's buckets, in `unit`. */
   readonly buckets?: readonly number[]
-  /** Its part of the library does not exist yet: nobody records it, and the reference says so. */
-  readonly later?: true
 }
 
 const DELAY_BUCKETS = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600]
@@ -201,14 +199,6 @@ export const catalogue = {
     description: 'Dead letters that nobody has settled; counted up to 100,001',
     attributes: [ATTR_OUTBOX],
   },
-  cleanupDeleted: {
-    name: 'outbox.cleanup.deleted.messages',
-    kind: 'counter',
-    unit: '{message}',
-    description: 'Published rows that the pruner deleted',
-    attributes: [ATTR_OUTBOX],
-    later: true,
-  },
   processed: {
     name: 'outbox.consumer.processed.messages',
     kind: 'counter',
@@ -237,14 +227,6 @@ export const catalogue = {
     unit: '{message}',
     description: 'Rows of processed_events, as the planner estimates them',
     attributes: [ATTR_OUTBOX],
-  },
-  dedupePruned: {
-    name: 'outbox.dedupe.pruned.messages',
-    kind: 'counter',
-    unit: '{message}',
-    description: 'Rows of processed_events that the pruner deleted',
-    attributes: [ATTR_GROUP],
-    later: true,
   },
   rebalances: {
     name: 'outbox.consumer.rebalances',
