@@ -68,8 +68,9 @@ export async function benchDrain(options: DrainOptions): Promise<readonly Drain[
   const ground = { db, databaseUrl: postgres.url(), brokers: kafka.brokers, partitions: options.partitions }
   const drains: Drain[] = []
   for (let round = 0; round < options.rounds; round += 1) {
-    // By turns also within a round: whoever goes first never stays first.
-    const order = rotate(options.contenders, round)
+    // By turns also within a round: whoever goes first never stays first, and nobody always comes after the same one.
+    const turned = rotate(options.contenders, round >> 1)
+    const order = round % 2 === 0 ? turned : turned.reverse()
     for (const contender of order) {
       const topic = `bench-${round}-${contender.name.replaceAll(/[^a-z0-9]+/g, '-')}.order.events`
       const drain = await runRound(contender, { ...ground, topic }, options)
