@@ -8,10 +8,13 @@ export interface PlanOptions {
   readonly ports?: Readonly<Record<number, number>>
   /** Ports that clients are told in their place. */
   readonly advertised?: Readonly<Record<number, number>>
+  /** The same of the listeners with TLS and SCRAM. */
+  readonly advertisedSecure?: Readonly<Record<number, number>> | undefined
 }
 
 /** Brokers first, the voter last. */
-export async function planNodes({ nodes = 1, ports = {}, advertised = {} }: PlanOptions): Promise<NodePlan[]> {
+export async function planNodes(options: PlanOptions): Promise<NodePlan[]> {
+  const { nodes = 1, ports = {}, advertised = {}, advertisedSecure = {} } = options
   const roles = nodes === 1 ? (['broker,controller'] as const) : (['broker', 'broker', 'broker', 'controller'] as const)
   const free = await freePorts(roles.length * 4)
   return roles.map((role, index) => {
@@ -23,6 +26,7 @@ export async function planNodes({ nodes = 1, ports = {}, advertised = {} }: Plan
       roles: role,
       ports: { client, internal, controller, secure },
       advertisedPort: advertised[id] ?? client,
+      advertisedSecurePort: advertisedSecure[id] ?? secure,
     }
   })
 }

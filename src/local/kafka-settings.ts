@@ -12,6 +12,8 @@ export interface NodePlan {
   }
   /** The port that clients are told in place of `ports.client`: of a proxy in front of it. */
   readonly advertisedPort: number
+  /** The same for `ports.secure`. */
+  readonly advertisedSecurePort: number
 }
 
 /**
@@ -58,16 +60,17 @@ export function serverProperties(node: NodePlan, cluster: ClusterPlan): string {
     .join('')
 }
 
-function listeners({ roles, ports, advertisedPort }: NodePlan, { secure }: ClusterPlan): Record<string, string> {
+function listeners(node: NodePlan, { secure }: ClusterPlan): Record<string, string> {
+  const { roles, ports, advertisedPort, advertisedSecurePort } = node
   const at = (name: string, port: number) => `${name}://127.0.0.1:${port}`
   const controller = roles === 'broker' ? [] : [at('CONTROLLER', ports.controller)]
-  const secured = secure ? [at('SECURE', ports.secure)] : []
-  const inner = [at('INTERNAL', ports.internal), ...secured]
+  const internal = at('INTERNAL', ports.internal)
+  const secured = (port: number) => (secure ? [at('SECURE', port)] : [])
   const protocols = 'CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL'
   if (roles === 'controller') return { listeners: controller.join(), 'listener.security.protocol.map': protocols }
   return {
-    listeners: [at('CLIENT', ports.client), ...inner, ...controller].join(),
-    'advertised.listeners': [at('CLIENT', advertisedPort), ...inner].join(),
+    listeners: [at('CLIENT', ports.client), internal, ...secured(ports.secure), ...controller].join(),
+    'advertised.listeners': [at('CLIENT', advertisedPort), internal, ...secured(advertisedSecurePort)].join(),
     'listener.security.protocol.map': protocols,
     'inter.broker.listener.name': 'INTERNAL',
   }

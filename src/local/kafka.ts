@@ -41,9 +41,18 @@ export interface KafkaOptions {
   /** Settings of server.properties, over ours. */
   readonly settings?: Readonly<Record<string, string | number | boolean>>
   /** A second listener on each broker, with TLS and SCRAM for one user. @defaultValue none */
-  readonly secure?: { readonly certificate: ServerCertificate; readonly username: string; readonly password: string }
+  readonly secure?: SecureOptions
   /** Called before the jars are fetched, which happens once. */
   readonly onFetch?: () => void
+}
+
+/** The listener with TLS and SCRAM. */
+export interface SecureOptions {
+  readonly certificate: ServerCertificate
+  readonly username: string
+  readonly password: string
+  /** Ports that clients are told in place of this listener's own, by broker id from 1. @defaultValue none */
+  readonly advertised?: Readonly<Record<number, number>>
 }
 
 export interface KafkaNode {
@@ -51,6 +60,8 @@ export interface KafkaNode {
   readonly id: number
   /** The broker's own client port, whatever it advertises. */
   readonly port: number
+  /** Its own port with TLS and SCRAM, whatever it advertises; nobody listens there without `secure`. */
+  readonly securePort: number
   readonly logFile: string
   /** Null while it does not run. */
   readonly pid: number | null
@@ -66,7 +77,7 @@ export interface KafkaNode {
 export interface Kafka extends AsyncDisposable {
   /** `host:port` as clients are told: the proxies' where there are some. */
   readonly brokers: readonly string[]
-  /** The same of the listeners with TLS and SCRAM; empty without `secure`. */
+  /** The same of the listeners with TLS and SCRAM, their proxies' where there are some; empty without `secure`. */
   readonly secureBrokers: readonly string[]
   readonly clusterId: string
   readonly nodes: readonly KafkaNode[]
@@ -87,7 +98,7 @@ export async function startKafka(options: KafkaOptions): Promise<Kafka> {
   const jars = await kafkaJars({ onFetch: options.onFetch ?? (() => {}), onFetched: archiveClasses })
   await mkdir(options.dir, { recursive: true })
   const clusterId = await keptClusterId(options.dir, options.nodes ?? 1)
-  const plans = await planNodes(options)
+  const plans = await planNodes({ ...options, advertisedSecure: options.secure?.advertised })
   const voter = plans.at(-1)
   if (!voter) throw new Error('A cluster has nodes')
 
@@ -139,7 +150,7 @@ function asCluster({ clusterId, plans, servers, secured }: ClusterParts): Kafka 
   }
   return {
     brokers: brokerPlans.map(({ advertisedPort }) => `127.0.0.1:${advertisedPort}`),
-    secureBrokers: secured ? brokerPlans.map(({ ports }) => `127.0.0.1:${ports.secure}`) : [],
+    secureBrokers: secured ? brokerPlans.map(({ advertisedSecurePort }) => `127.0.0.1:${advertisedSecurePort}`) : [],
     clusterId,
     nodes: nodes.slice(0, brokerPlans.length),
     controller,
@@ -173,6 +184,7 @@ function asNode(plan: NodePlan, server: OwnedServer): KafkaNode {
   return {
     id: plan.id,
     port: plan.ports.client,
+    securePort: plan.ports.secure,
     logFile: server.logFile,
     get pid() {
       return server.pid
