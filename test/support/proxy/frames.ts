@@ -8,7 +8,15 @@ export interface RequestHead {
 }
 
 /** The numbers of the requests that tests name. */
-export const api = { produce: 0, fetch: 1, listOffsets: 2, metadata: 3, offsetCommit: 8, initProducerId: 22 } as const
+export const api = {
+  produce: 0,
+  fetch: 1,
+  listOffsets: 2,
+  metadata: 3,
+  offsetCommit: 8,
+  saslHandshake: 17,
+  initProducerId: 22,
+} as const
 
 /** Puts a stream's chunks together into whole frames, length included. */
 export class Frames {

@@ -2,11 +2,16 @@
  * Stands before one broker and knows where requests and answers begin and end.
  * So it can do what packet tools cannot: deliver a request and swallow its
  * answer. The broker must advertise the proxy's port, or clients go past it.
+ * Over TLS it is what a client verifies, and verifies the broker in turn; what
+ * SASL says passes through.
  */
 
 import { once } from 'node:events'
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { createSecureContext } from 'node:tls'
+import type { ServerCertificate } from '../../../src/local/certificates.ts'
+import { type End, openEnds, type ProxyTls } from './ends.ts'
 import { correlationOf, Frames, headOf, type RequestHead } from './frames.ts'
 
 /** What becomes of one request. */
@@ -51,6 +56,7 @@ export interface KafkaProxy extends AsyncDisposable {
 
 interface State {
   target: number
+  readonly tls: ProxyTls | null
   cut: boolean
   sliceBytes: number
   thawed: Promise<void>
@@ -59,10 +65,11 @@ interface State {
   readonly sockets: Set<Socket>
 }
 
-/** Listens on a free port of 127.0.0.1. */
-export async function startKafkaProxy(): Promise<KafkaProxy> {
+/** Listens on a free port of 127.0.0.1; with `tls` it speaks nothing else, with this certificate. */
+export async function startKafkaProxy({ tls }: { readonly tls?: ServerCertificate } = {}): Promise<KafkaProxy> {
   const state: State = {
     target: 0,
+    tls: tls ? { context: createSecureContext({ key: tls.key, cert: tls.certificate }), ca: tls.ca } : null,
     cut: false,
     sliceBytes: 0,
     thawed: Promise.resolve(),
@@ -121,13 +128,16 @@ function accept(client: Socket, state: State): void {
     client.resetAndDestroy()
     return
   }
-  const broker = connect(state.target, '127.0.0.1')
+  const broker = openEnds(client, state.target, { tls: state.tls, join: (...ends) => join(ends, state) })
   keep(broker, state)
-  const both: Both = { client, broker, swallowed: new Set<number>(), reset: new Set<number>(), rewritten: new Map() }
-  pump(client, (frame) => deliverRequest(frame, both, state))
-  pump(broker, (frame) => deliverAnswer(frame, both, state))
   client.on('close', () => broker.destroy())
   broker.on('close', () => client.destroy())
+}
+
+function join([client, broker]: [End, End], state: State): void {
+  const both: Both = { client, broker, swallowed: new Set<number>(), reset: new Set<number>(), rewritten: new Map() }
+  pump(client.stream, (frame) => deliverRequest(frame, both, state))
+  pump(broker.stream, (frame) => deliverAnswer(frame, both, state))
 }
 
 function keep(socket: Socket, { sockets }: State): void {
@@ -147,8 +157,8 @@ function pump(socket: Socket, handle: (frame: Buffer) => Promise<void>): void {
 }
 
 interface Both {
-  readonly client: Socket
-  readonly broker: Socket
+  readonly client: End
+  readonly broker: End
   readonly swallowed: Set<number>
   readonly reset: Set<number>
   readonly rewritten: Map<number, (answer: Buffer) => Buffer>
@@ -163,7 +173,7 @@ async function deliverRequest(frame: Buffer, both: Both, state: State): Promise<
     case 'drop request':
       return
     case 'reset':
-      both.client.resetAndDestroy()
+      both.client.socket.resetAndDestroy()
       return
     case 'swallow answer':
       both.swallowed.add(head.correlationId)
@@ -177,7 +187,7 @@ async function deliverRequest(frame: Buffer, both: Both, state: State): Promise<
       if ('rewrite' in verdict) both.rewritten.set(head.correlationId, verdict.rewrite)
       else await sleep(verdict.delayMs)
   }
-  both.broker.write(frame)
+  both.broker.stream.write(frame)
 }
 
 function decide(head: RequestHead, { rules }: State): Verdict {
@@ -193,14 +203,14 @@ async function deliverAnswer(original: Buffer, both: Both, state: State): Promis
   const correlationId = correlationOf(original)
   if (both.swallowed.delete(correlationId)) return
   if (both.reset.delete(correlationId)) {
-    both.client.resetAndDestroy()
+    both.client.socket.resetAndDestroy()
     return
   }
   const frame = both.rewritten.get(correlationId)?.(original) ?? original
   both.rewritten.delete(correlationId)
   const size = state.sliceBytes || frame.length
   for (let at = 0; at < frame.length; at += size) {
-    both.client.write(frame.subarray(at, at + size))
+    both.client.stream.write(frame.subarray(at, at + size))
     if (state.sliceBytes > 0) await sleep(1)
   }
 }
