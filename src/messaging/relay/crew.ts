@@ -27,6 +27,9 @@ const WEDGED_TICKS = 30
 /** The same for one that is still starting: loading its code takes long on a busy machine. */
 const STARTING_TICKS = 180
 
+/** Signs of life after which the successor of a dead worker counts as going round. */
+const SETTLED_BEATS = 10
+
 /** One worker, alive. */
 export interface CrewMember {
   readonly index: number
@@ -39,6 +42,17 @@ export interface CrewMember {
   report: WorkerReport | null
   /** Renewals since it was last heard. */
   silentTicks: number
+  /** Signs of life that are still wanted before it counts as going round. */
+  beatsWanted: number
+}
+
+/**
+ * Whether a worker goes round its loop. The successor of a dead one has to do
+ * so for a while: what stands still as soon as it is up, again and again, would
+ * look alive at each start.
+ */
+export function goesRound({ beatsWanted, silentTicks }: CrewMember): boolean {
+  return beatsWanted === 0 && silentTicks <= 1
 }
 
 export interface CrewOptions {
@@ -133,7 +147,7 @@ export class Crew {
     const { clock, draining, logger, onChange } = this.#options
     for (let deaths = 1; !draining.aborted; deaths += 1) {
       const started = clock.now()
-      const error = await this.#liveOnce(index)
+      const error = await this.#liveOnce(index, deaths === 1 ? 1 : SETTLED_BEATS)
       onChange()
       if (draining.aborted) return
       const reason = error === null ? 'it ended by itself' : error.name
@@ -146,10 +160,10 @@ export class Crew {
   }
 
   /** Resolves to what the worker has died of. One that cannot even be started has died of that. */
-  async #liveOnce(index: number): Promise<Error | null> {
+  async #liveOnce(index: number, beatsWanted: number): Promise<Error | null> {
     let member: CrewMember
     try {
-      member = this.#start(index)
+      member = this.#start(index, beatsWanted)
     } catch (error) {
       return error instanceof Error ? error : new Error('The worker could not be started')
     }
@@ -159,7 +173,7 @@ export class Crew {
     return error
   }
 
-  #start(index: number): CrewMember {
+  #start(index: number, beatsWanted: number): CrewMember {
     const member: CrewMember = {
       index,
       owner: this.#options.createOwner(),
@@ -168,6 +182,7 @@ export class Crew {
       grants: new Map(),
       report: null,
       silentTicks: 0,
+      beatsWanted,
     }
     this.#members.set(index, member)
     member.handle.line.listen((message) => {
@@ -186,6 +201,7 @@ export class Crew {
         return
       case 'heartbeat':
         member.report = message.report
+        member.beatsWanted = Math.max(0, member.beatsWanted - 1)
         return
       case 'gone':
         for (const lane of message.lanes) member.grants.delete(lane)

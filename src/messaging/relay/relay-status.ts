@@ -4,7 +4,7 @@ import type { Status } from '../lifecycle/status.ts'
 import type { PausedDestination } from '../source.ts'
 import { ATTR_DESTINATION, ATTR_MODE, ATTR_OUTBOX, ATTR_THREAD, outboxName } from '../telemetry/attributes.ts'
 import { getInstruments } from '../telemetry/metrics.ts'
-import type { Crew, CrewMember } from './crew.ts'
+import { type Crew, type CrewMember, goesRound } from './crew.ts'
 import type { HeldKeySummary } from './protocol.ts'
 
 /** Milliseconds without a successful renewal after which the relay is not ready. */
@@ -99,10 +99,9 @@ export function measureRelay(members: readonly CrewMember[], listening: boolean)
     members.reduce((sum, { grants }) => sum + grants.size, 0),
     outbox,
   )
-  for (const { index, phase, silentTicks } of members) {
-    // One that has been started anew and never came up has not gone round.
-    if (phase === 'starting' || silentTicks > 1) continue
-    instruments.lastPoll.record(Date.now() / 1000, { ...outbox, [ATTR_THREAD]: `relay-${index}` })
+  for (const member of members) {
+    if (!goesRound(member)) continue
+    instruments.lastPoll.record(Date.now() / 1000, { ...outbox, [ATTR_THREAD]: `relay-${member.index}` })
   }
   instruments.wakeMode.record(Number(listening), { ...outbox, [ATTR_MODE]: 'notify' })
   instruments.wakeMode.record(Number(!listening), { ...outbox, [ATTR_MODE]: 'poll' })
