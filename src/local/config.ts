@@ -10,8 +10,12 @@ export interface LocalConfig {
   readonly databaseUrl: string | null
   /** Kafka to use in place of the embedded one, `host:port,host:port`. `KAFKA_BROKERS`. */
   readonly kafkaBrokers: string | null
-  /** Where traces go in place of the local Jaeger. `OTEL_EXPORTER_OTLP_ENDPOINT`. */
+  /** Where traces go in place of the local Jaeger. `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, else `OTEL_EXPORTER_OTLP_ENDPOINT`. */
   readonly otlpEndpoint: string | null
+  /** Whether nobody wants traces, so that Jaeger would wait for nothing. `OTEL_SDK_DISABLED=true`, `OTEL_TRACES_EXPORTER=none`. */
+  readonly tracesOff: boolean
+  /** Whether traces show how long an event waited. `OUTBOX_TRACES_WAIT`; default `true`: whoever looks for the first time is to see where the time goes. */
+  readonly tracesWait: string
   /** GraphQL's port. `PORT`; default 4000. */
   readonly port: number
   /** The port of health, readiness and metrics. `ADMIN_PORT`; default 4001. */
@@ -56,7 +60,9 @@ export function readLocalConfig({
     dataDir: resolve(env.DATA_DIR || '.data'),
     databaseUrl: env.DATABASE_URL || null,
     kafkaBrokers: env.KAFKA_BROKERS || null,
-    otlpEndpoint: env.OTEL_EXPORTER_OTLP_ENDPOINT || null,
+    otlpEndpoint: env.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT || env.OTEL_EXPORTER_OTLP_ENDPOINT || null,
+    tracesOff: env.OTEL_SDK_DISABLED?.toLowerCase() === 'true' || env.OTEL_TRACES_EXPORTER === 'none',
+    tracesWait: env.OUTBOX_TRACES_WAIT || 'true',
     port: port('PORT', usualPorts.graphql),
     adminPort: port('ADMIN_PORT', usualPorts.admin),
     roles: (env.ROLES || ROLES.join()).split(',').map((role) => role.trim()),

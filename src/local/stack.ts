@@ -119,13 +119,13 @@ async function portProblems({ port, adminPort, roles }: LocalConfig): Promise<re
   return problems
 }
 
-function variables({ port, adminPort }: LocalConfig, { endpoint }: Tracing): Record<string, string> {
+/** What goes over the environment that the service inherits: only what it leaves open, or says itself. */
+function variables({ port, adminPort, tracesWait }: LocalConfig, { endpoint }: Tracing): Record<string, string> {
   return {
     PORT: String(port),
     ADMIN_PORT: String(adminPort),
     ...(endpoint === null ? {} : { OTEL_EXPORTER_OTLP_ENDPOINT: endpoint }),
-    // Whoever looks for the first time is to see where the time goes.
-    OUTBOX_TRACES_WAIT: 'true',
+    OUTBOX_TRACES_WAIT: tracesWait,
   }
 }
 

@@ -26,6 +26,7 @@ export interface TracingOptions {
 
 /** Begins what can be begun, and says so. Never throws: a stack without traces is still one. */
 export async function beginTracing({ config, dir, say }: TracingOptions): Promise<Tracing> {
+  if (config.tracesOff) return withoutJaeger('none started: the environment switches traces off')
   if (config.otlpEndpoint !== null) return withoutJaeger(`none started: traces go to ${config.otlpEndpoint}`)
   if (dir === null) return withoutJaeger('none beside another start; OTEL_EXPORTER_OTLP_ENDPOINT names its own')
   const binary = await jaegerBinary()

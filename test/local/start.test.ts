@@ -1,43 +1,17 @@
 /** `npm start` as a whole, with a small program in the service's place. */
 
 import { once } from 'node:events'
-import { chmod, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
 import { expect, jest, test } from '@jest/globals'
 import pg from 'pg'
 import { freePorts } from '../../src/local/free-ports.ts'
 import { type Program, runCommand, runProgram, untilGone } from './processes.ts'
+import { elsewhere, place, READY, service, start } from './start-place.ts'
 
 jest.setTimeout(180_000)
-const service = fileURLToPath(new URL('fake-service.ts', import.meta.url))
-/** Servers that nobody asks: the small program only says what it was given. */
-const elsewhere = { DATABASE_URL: 'postgres://elsewhere/db', KAFKA_BROKERS: 'elsewhere:9092' }
-const READY = 'Try it: npm run demo'
-
-/** A data folder and two ports, for any number of starts. */
-async function place() {
-  const dir = await mkdtemp(join(tmpdir(), 'start-'))
-  await chmod(dir, 0o755)
-  const [port, adminPort] = await freePorts(2)
-  const env = {
-    DATA_DIR: join(dir, 'data'),
-    PORT: String(port),
-    ADMIN_PORT: String(adminPort),
-    // No Jaeger: it would be built where there is none.
-    OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:1',
-    DATABASE_URL: '',
-    KAFKA_BROKERS: '',
-  }
-  return { dir, env, [Symbol.asyncDispose]: () => rm(dir, { recursive: true, force: true }) }
-}
-
-function start(env: Readonly<Record<string, string>>): Program {
-  return runProgram('src/local/main.ts', [process.execPath, service], env)
-}
 
 async function serverPids({
   DATA_DIR,
