@@ -67,6 +67,34 @@ export const DRIVER: readonly Mutation[] = [
     title: 'refuses a second batch for a partition while one is on its way',
   },
   {
+    name: 'driver: a producer goes on when its numbering ends',
+    edits: [{ file: WRITER, find: 'if (this.#producer?.it.exhausted) this.#retire()', replace: '' }],
+    test: RULES,
+    title: 'goes on with a new producer before the numbering of its records wraps around',
+  },
+  {
+    name: 'driver: two partitions in one request',
+    edits: [
+      {
+        file: PRODUCER,
+        find: 'const groups = { [partition]: list }',
+        replace: 'const groups = { [partition]: list, [partition ^ 1]: list.slice(0, 1) }',
+      },
+      {
+        file: PRODUCER,
+        find: 'answer === undefined || answers.length !== 1',
+        replace: 'answer === undefined',
+      },
+      {
+        file: PRODUCER,
+        find: 'answer.topicName !== topic || answer.partition !== partition',
+        replace: 'answer.topicName !== topic',
+      },
+    ],
+    test: RULES,
+    title: 'a request carries records of one partition, however many batches are on their way',
+  },
+  {
     name: 'driver: sockets left open on give-up',
     edits: [{ file: WRITER, find: 'producer.it.cutOff()', replace: '' }],
     test: FAULTS,

@@ -13,7 +13,7 @@ import { createClient, INNER_RETRY, PRODUCE_TIMEOUT_MS } from './client.ts'
 import { DriverFailure, understand } from './failures.ts'
 import { type ClusterInside, partitionEdge, touchBrokers, withCluster } from './inside.ts'
 import { mend } from './mend.ts'
-import type { ResolvedKafkaOptions } from './options.ts'
+import type { ResolvedPublisherOptions } from './publisher-options.ts'
 import type { Sockets } from './sockets.ts'
 
 const PRODUCE = 0
@@ -21,12 +21,10 @@ const PRODUCE = 0
 /** Milliseconds for a given-up producer to close in good order; its sockets are gone already. */
 const CLOSE_MS = 3_000
 
-/** Records after which a producer is replaced: its 31-bit numbering would wrap around, which kafkajs gets wrong. */
-const MAX_RECORDS = 2 ** 30
-
 /** An open producer and what is known of its partition. */
 export class PartitionProducer {
   readonly #where: TopicPartition
+  readonly #maxRecords: number
   readonly #producer: Producer
   readonly #cluster: ClusterInside
   readonly #sockets: Sockets
@@ -36,7 +34,7 @@ export class PartitionProducer {
   #sending: Promise<unknown> = Promise.resolve()
   #closing: Promise<void> | null = null
 
-  constructor(where: TopicPartition, options: ResolvedKafkaOptions) {
+  constructor(where: TopicPartition, options: ResolvedPublisherOptions) {
     const { kafka, sockets } = createClient(options)
     const { client, cluster } = withCluster(kafka, () =>
       kafka.producer({
@@ -52,6 +50,7 @@ export class PartitionProducer {
       if (apiKey === PRODUCE) this.#follow(answer)
     })
     this.#where = where
+    this.#maxRecords = options.maxProducerRecords
     this.#producer = client
     this.#cluster = cluster
     this.#sockets = sockets
@@ -68,7 +67,7 @@ export class PartitionProducer {
 
   /** True once so many records have passed that this producer must not go on. */
   get exhausted(): boolean {
-    return this.#records > MAX_RECORDS
+    return this.#records >= this.#maxRecords
   }
 
   /**

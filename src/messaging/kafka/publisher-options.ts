@@ -24,6 +24,12 @@ export interface KafkaPublisherOptions extends KafkaOptions {
 export interface ResolvedPublisherOptions extends ResolvedKafkaOptions {
   readonly deliveryTimeoutMs: number
   readonly maxRequestBytes: number
+  /**
+   * Records after which a producer is replaced: the numbering of its records has
+   * 31 bits, and kafkajs gets its wrapping around wrong. Nobody but a test has a
+   * reason to change it, so it is no option.
+   */
+  readonly maxProducerRecords: number
 }
 
 /** What {@link KafkaPublisherOptions} are when not given. */
@@ -31,6 +37,9 @@ export const publisherDefaults = {
   deliveryTimeoutMs: 30_000,
   maxRequestBytes: 33_554_432,
 } as const
+
+/** Half of what the numbering holds: one more batch always fits. */
+const MAX_PRODUCER_RECORDS = 2 ** 30
 
 /** Fills in the defaults. Throws {@link InvalidOptionError} naming the first option it cannot use. */
 export function resolvePublisherOptions(options: KafkaPublisherOptions): ResolvedPublisherOptions {
@@ -40,5 +49,10 @@ export function resolvePublisherOptions(options: KafkaPublisherOptions): Resolve
   requireWhole('maxRequestBytes', maxRequestBytes)
   if (maxRequestBytes > 100_000_000)
     throw new InvalidOptionError('maxRequestBytes', maxRequestBytes, 'at most 100000000')
-  return { ...resolveKafkaOptions(options), deliveryTimeoutMs, maxRequestBytes }
+  return {
+    ...resolveKafkaOptions(options),
+    deliveryTimeoutMs,
+    maxRequestBytes,
+    maxProducerRecords: MAX_PRODUCER_RECORDS,
+  }
 }

@@ -26,7 +26,11 @@ const NOWHERE: PublishReceipt = { baseOffset: -1n }
  * Throws {@link InvalidOptionError} if an option cannot be used.
  */
 export function createKafkaPublisher(options: KafkaPublisherOptions): Publisher {
-  const resolved = resolvePublisherOptions(options)
+  return createPublisher(resolvePublisherOptions(options))
+}
+
+/** The same with everything decided, also what is no option. */
+export function createPublisher(resolved: ResolvedPublisherOptions): Publisher {
   const topics = new Topics(resolved, systemClock)
   const writers = new Map<string, PartitionWriter>()
   const inFlight = new Map<string, Promise<unknown>>()

@@ -1,11 +1,14 @@
 /** Rules of the driver that another rule would hide: each seen by what goes over the wire. */
 import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
+import { createPublisher } from '../../../src/messaging/kafka/publisher.ts'
+import { resolvePublisherOptions } from '../../../src/messaging/kafka/publisher-options.ts'
+import type { TopicPartition } from '../../../src/messaging/transport.ts'
 import { uniqueTopic } from '../../support/kafka.ts'
 import { api } from '../../support/proxy/frames.ts'
 import type { KafkaProxy } from '../../support/proxy/kafka-proxy.ts'
 import { type ProxiedKafka, startProxiedKafka } from '../../support/proxy/proxied-kafka.ts'
-import { withBaseOffset } from './produce-answers.ts'
-import { batchOf, firsts, never, onProduce, openPublisher, valuesIn } from './publishing.ts'
+import { partitionsIn, withBaseOffset } from './produce-answers.ts'
+import { batchOf, firsts, never, onProduce, openPublisher, valuesIn, valuesOf } from './publishing.ts'
 import { createWitness, type Witness } from './witness.ts'
 
 jest.setTimeout(60_000)
@@ -58,3 +61,59 @@ test('K2 a first answer that names an offset from before the producer is no ackn
   expect(baseOffset).toBe(4n)
   expect(firsts(await valuesIn(witness, topic, 0))).toEqual(['earlier-0', 'earlier-1', 'next-0', 'next-1'])
 })
+
+test('K12 goes on with a new producer before the numbering of its records wraps around', async () => {
+  const options = resolvePublisherOptions({ ...cluster, clientId: 'rules' })
+  // What is left of the 31 bits holds any batch: one is far below a record for each of its bytes.
+  expect(options.maxProducerRecords + options.maxRequestBytes).toBeLessThan(2 ** 31)
+  const publisher = createPublisher({ ...options, maxProducerRecords: 10 })
+  try {
+    const topic = uniqueTopic('rules')
+    await publisher.createTopic(topic, { partitionCount: 1, replicationFactor: null })
+    const producersAfter: number[] = []
+    const before = proxy.count(api.initProducerId)
+    const batches = [1, 2, 3, 4, 5, 6, 7].map((n) => batchOf(topic, 0, `batch-${n}`, 4))
+    for (const batch of batches) {
+      await publisher.publish(batch, { signal: never })
+      producersAfter.push(proxy.count(api.initProducerId) - before)
+    }
+
+    expect(producersAfter).toEqual([1, 1, 1, 2, 2, 2, 3])
+    expect(await valuesIn(witness, topic, 0)).toEqual(batches.flatMap(valuesOf))
+  } finally {
+    await publisher.close()
+  }
+})
+
+test('K3 a request carries records of one partition, however many batches are on their way', async () => {
+  await using publisher = openPublisher(cluster)
+  const topics = [uniqueTopic('rules'), uniqueTopic('rules')]
+  for (const topic of topics) await publisher.createTopic(topic, { partitionCount: 4, replicationFactor: null })
+  const carried: (readonly TopicPartition[])[] = []
+  const end = proxy.rule(({ apiKey }) => {
+    if (apiKey !== api.produce) return 'pass'
+    const rewrite = (answer: Buffer) => {
+      carried.push(partitionsIn(answer))
+      return answer
+    }
+    return { rewrite }
+  })
+
+  const places = topics.flatMap((topic) => [0, 1, 2, 3].map((partition) => ({ topic, partition })))
+  for (let round = 0; round < 3; round += 1) {
+    await Promise.all(
+      places.map(({ topic, partition }) =>
+        publisher.publish(batchOf(topic, partition, `round-${round}`, 5), { signal: never }),
+      ),
+    )
+  }
+  end()
+
+  expect(carried).toHaveLength(24)
+  expect(carried.filter((partitions) => partitions.length !== 1)).toEqual([])
+  for (const place of places) expect(carried.filter(([only]) => sameAs(place, only))).toHaveLength(3)
+})
+
+function sameAs({ topic, partition }: TopicPartition, other: TopicPartition | undefined): boolean {
+  return other?.topic === topic && other.partition === partition
+}
