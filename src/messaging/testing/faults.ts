@@ -16,6 +16,8 @@ export type Fault =
   | { readonly kind: 'refused'; readonly failure: PublishFailureKind; readonly reason: string }
   /** The request takes `ms` milliseconds of the broker's clock, and is then carried out. */
   | { readonly kind: 'delayed'; readonly ms: number }
+  /** The request waits for `until`, and is then carried out. */
+  | { readonly kind: 'held'; readonly until: Promise<void> }
 
 /** Decides about one request of a publisher; `null` has nothing to say. `attempt` counts from 1 for each batch. */
 export type FaultRule = (batch: RecordBatch, attempt: number) => Fault | null
@@ -26,9 +28,18 @@ export interface FaultScope {
   readonly partition?: number
 }
 
+/** Requests that wait for a test, and not for time. */
+export interface Hold {
+  /** Resolves once the first request waits. */
+  readonly met: Promise<void>
+  /** Ends the rule, and lets every request go that waits. */
+  release(): void
+}
+
 /** The rules in force. Each method returns what ends its rule. */
 export class Faults {
   readonly #rules = new Set<FaultRule>()
+  readonly #holds = new Set<() => void>()
   #fullOutages = 0
 
   /** True while an outage without scope lasts: no broker answers anything. */
@@ -53,10 +64,11 @@ export class Faults {
     }
   }
 
-  /** Ends every rule. */
+  /** Ends every rule, and lets every request go that is held. */
   clear(): void {
     this.#rules.clear()
     this.#fullOutages = 0
+    for (const release of this.#holds) release()
   }
 
   /** The next `count` requests are stored and their answers lost. */
@@ -98,15 +110,37 @@ export class Faults {
     return this.#times(Number.POSITIVE_INFINITY, scope, { kind: 'delayed', ms })
   }
 
-  #times(count: number, { topic, partition }: FaultScope, fault: Fault): () => void {
+  /** Every request waits until the hold is released: the broker is silent for as long as a test wants. */
+  hold(scope: FaultScope = {}): Hold {
+    const { promise: until, resolve: letGo } = Promise.withResolvers<void>()
+    const { promise: met, resolve: meet } = Promise.withResolvers<void>()
+    const fault: Fault = { kind: 'held', until }
+    const end = this.add((batch) => {
+      if (!isWithin(batch, scope)) return null
+      meet()
+      return fault
+    })
+    const release = () => {
+      end()
+      letGo()
+      this.#holds.delete(release)
+    }
+    this.#holds.add(release)
+    return { met, release }
+  }
+
+  #times(count: number, scope: FaultScope, fault: Fault): () => void {
     let left = count
     const end = this.add((batch) => {
-      if (topic !== undefined && batch.topic !== topic) return null
-      if (partition !== undefined && batch.partition !== partition) return null
+      if (!isWithin(batch, scope)) return null
       left -= 1
       if (left <= 0) end()
       return fault
     })
     return end
   }
+}
+
+function isWithin(batch: RecordBatch, { topic, partition }: FaultScope): boolean {
+  return (topic === undefined || batch.topic === topic) && (partition === undefined || batch.partition === partition)
 }

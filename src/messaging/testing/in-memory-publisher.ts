@@ -109,6 +109,9 @@ export function createInMemoryPublisher(
       case 'delayed':
         await clock.pause(fault.ms, signal)
         break
+      case 'held':
+        await untilAborted(fault.until, signal)
+        break
       default:
         // A real request takes its time too: nothing is stored within the call.
         await Promise.resolve()
@@ -143,6 +146,14 @@ export function createInMemoryPublisher(
       await Promise.allSettled(inFlight.values())
     },
   }
+}
+
+/** Resolves with `awaited`, or as soon as `signal` aborts. */
+async function untilAborted(awaited: Promise<void>, signal: AbortSignal): Promise<void> {
+  const { promise: aborted, resolve } = Promise.withResolvers<void>()
+  if (signal.aborted) resolve()
+  signal.addEventListener('abort', () => resolve(), { once: true })
+  await Promise.race([awaited, aborted])
 }
 
 function refuseUnfit(batch: RecordBatch, maxBatchBytes: number): void {

@@ -58,6 +58,40 @@ test('keeps an outage to its partition, and lasts for as long as the rule', asyn
   expect(valuesIn(broker)).toEqual(['z-0', 'z-1', 'y-0', 'y-1'])
 })
 
+test('holds requests for as long as it is told, in its scope alone, and carries them out afterwards', async () => {
+  const broker = openBroker()
+  const publisher = broker.createPublisher()
+
+  const hold = broker.faults.hold({ topic: 'orders', partition: 0 })
+  const held = publisher.publish(batchOf('held'), { signal })
+  await hold.met
+  await publisher.publish({ ...batchOf('other'), partition: 1 }, { signal })
+  expect(valuesIn(broker)).toEqual(['other-0', 'other-1'])
+  hold.release()
+  await held
+
+  expect(valuesIn(broker)).toEqual(['held-0', 'held-1', 'other-0', 'other-1'])
+})
+
+test('lets go what it holds when every fault is ended, and when the caller gives up', async () => {
+  const broker = openBroker()
+  const [one, two] = [broker.createPublisher(), broker.createPublisher()]
+  const giveUp = new AbortController()
+
+  const { met } = broker.faults.hold()
+  const sends = [
+    one.publish(batchOf('cleared'), { signal }),
+    two.publish({ ...batchOf('given up'), partition: 1 }, { signal: giveUp.signal }),
+  ]
+  await met
+  giveUp.abort()
+  await sends[1]
+  expect(valuesIn(broker)).toEqual(['given up-0', 'given up-1'])
+  broker.faults.clear()
+
+  await sends[0]
+})
+
 test('answers no ping while everything is away', async () => {
   const broker = openBroker()
 
