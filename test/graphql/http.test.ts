@@ -1,10 +1,10 @@
 import { once } from 'node:events'
 import { Agent, request } from 'node:http'
 import { connect } from 'node:net'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from '@jest/globals'
 import type { Knex } from 'knex'
 import { createTestDatabase } from '../support/database.ts'
+import { untilLockWait } from '../support/sessions.ts'
 import { input, PLACE, startApi } from './api.ts'
 
 const MUTATION =
@@ -180,7 +180,7 @@ test('PC-63: a stop lets the running mutation commit and answer, closes idle con
   const { id } = data.placeOrder.order
   await using lock = await holdOrder(database.db, id)
   const answer = api.send(`mutation { shipOrder(id: "${id}") { order { phase } } }`)
-  await untilSomebodyWaitsForALock(database.db)
+  await untilLockWait(database.db)
 
   const stopping = api.server.stop()
   // What connects while the listener closes is reset; what comes later is refused.
@@ -199,7 +199,7 @@ test('a stop cuts what does not end within the grace period', async () => {
   const { id } = data.placeOrder.order
   await using _lock = await holdOrder(database.db, id)
   const answer = api.send(`mutation { shipOrder(id: "${id}") { order { phase } } }`).catch(() => 'cut')
-  await untilSomebodyWaitsForALock(database.db)
+  await untilLockWait(database.db)
 
   await api.server.stop()
 
@@ -219,7 +219,7 @@ test('a stop waits for a mutation whose client has gone', async () => {
     body: JSON.stringify({ query: `mutation { shipOrder(id: "${id}") { order { id } } }` }),
     signal: client.signal,
   }).catch(() => 'gone')
-  await untilSomebodyWaitsForALock(database.db)
+  await untilLockWait(database.db)
   client.abort()
   await gone
 
@@ -257,15 +257,5 @@ async function connectionTo(port: number): Promise<string> {
     return (error as NodeJS.ErrnoException).code ?? 'unknown'
   } finally {
     socket.destroy()
-  }
-}
-
-async function untilSomebodyWaitsForALock(db: Knex): Promise<void> {
-  for (;;) {
-    const { rows } = await db.raw(
-      `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
-    )
-    if (rows.length > 0) return
-    await sleep(10)
   }
 }

@@ -4,15 +4,11 @@ import { v7 as uuidv7 } from 'uuid'
 import { processOnce } from '../../../src/messaging/inbox/process-once.ts'
 import { markProcessed, markSkipped, selectOffset, storeOffset } from '../../../src/messaging/inbox/queries.ts'
 import { createTestDatabase } from '../../support/database.ts'
+import { untilLockWait } from '../../support/sessions.ts'
 import { createEffects, effectsOf } from '../consumer/setting.ts'
 
 const apply = async (trx: Knex.Transaction, event: { readonly id: string }) => {
   await trx('effects').insert({ event_id: event.id, aggregate_id: 'a' })
-}
-
-/** Runs until Postgres says that one session waits for another. */
-async function untilSomebodyWaits(db: Knex): Promise<void> {
-  while ((await db.raw('select 1 from pg_locks where not granted')).rows.length === 0);
 }
 
 test('runs the handler the first time, and never again for the same consumer', async () => {
@@ -71,7 +67,7 @@ test.each([
     })
     await marked.promise
     const second = db.transaction((trx) => processOnce(trx, 'one', event, apply), { isolationLevel })
-    const early = await Promise.race([second.then(() => 'ended'), untilSomebodyWaits(db).then(() => 'waits')])
+    const early = await Promise.race([second.then(() => 'ended'), untilLockWait(db).then(() => 'waits')])
     end.resolve()
     await first.catch(() => {})
 

@@ -4,6 +4,7 @@ import { appendToOutbox } from '../../../src/messaging/outbox/append.ts'
 import { inTransaction } from '../../../src/messaging/outbox/transaction.ts'
 import { createTestDatabase } from '../../support/database.ts'
 import { orderEvent } from '../../support/events.ts'
+import { untilLockWait } from '../../support/sessions.ts'
 
 test('two transactions on one aggregate commit in the order in which they appended (D5, F7)', async () => {
   await using database = await createTestDatabase()
@@ -22,8 +23,7 @@ test('two transactions on one aggregate commit in the order in which they append
   })
   await appended.promise
   const second = transaction('Second', async () => {})
-  // Ample for a transaction that waits for nobody.
-  await Promise.race([second, database.db.raw('select pg_sleep(0.3)')])
+  await Promise.race([second, untilLockWait(database.db)])
   goOn.resolve()
   await Promise.all([first, second])
 

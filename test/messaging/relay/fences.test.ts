@@ -8,6 +8,7 @@ import { createPostgresDirectory, createPostgresSource } from '../../../src/mess
 import type { Ownership } from '../../../src/messaging/source.ts'
 import { createTestDatabase } from '../../support/database.ts'
 import { orderEvent } from '../../support/events.ts'
+import { untilLockWait } from '../../support/sessions.ts'
 
 const LANES = Array.from({ length: 64 }, (_, lane) => lane)
 const TOPIC = 'order.events'
@@ -27,8 +28,7 @@ test('a mark that meets a takeover under way waits for it, and changes nothing',
   })
   await takingOver.promise
   const settling = source.settle(scene.ownership, [event])
-  // Ample for a statement that waits for nobody.
-  await Promise.race([settling, db.raw('select pg_sleep(0.3)')])
+  await Promise.race([settling, untilLockWait(db)])
   commit.resolve()
   await takeover
 

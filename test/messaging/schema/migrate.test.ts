@@ -2,7 +2,6 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { pathToFileURL } from 'node:url'
 import { expect, test } from '@jest/globals'
 import type { Knex } from 'knex'
@@ -10,6 +9,7 @@ import { silentLogger } from '../../../src/messaging/lifecycle/logger.ts'
 import { migrate, migrateDown } from '../../../src/messaging/schema/migrate.ts'
 import { messagingMigrations } from '../../../src/messaging/schema/migration-files.ts'
 import { createTestDatabase } from '../../support/database.ts'
+import { untilSession } from '../../support/sessions.ts'
 
 /** A folder of migrations, by file name, that goes with its scope. */
 async function folderOf(files: Record<string, string>): Promise<AsyncDisposable & { url: URL }> {
@@ -87,9 +87,9 @@ test('leaves nothing of a migration whose instance was killed, and the next one 
 
   const dying = migrate(doomed, folder.url, 'test')
   dying.catch(() => {})
-  const doomedPid = await backendThat(database.db, `application_name = 'doomed' and wait_event = 'PgSleep'`)
+  const doomedPid = await untilSession(database.db, `application_name = 'doomed' and wait_event = 'PgSleep'`)
   const waiting = migrate(database.createPool(), folder.url, 'test')
-  await backendThat(database.db, `wait_event_type = 'Lock' and wait_event = 'advisory'`)
+  await untilSession(database.db, `wait_event_type = 'Lock' and wait_event = 'advisory'`)
   await database.db.raw('select pg_terminate_backend(?)', [doomedPid])
 
   await expect(dying).rejects.toThrow()
@@ -237,16 +237,3 @@ test('refuses to take back what has no way back', async () => {
 
   await expect(migrateDown(database.db, folder.url, 'test')).rejects.toThrow('cannot be taken back')
 })
-
-/** The first backend of this database that `condition` describes, once there is one. */
-async function backendThat(db: Knex, condition: string): Promise<number> {
-  const { rows } = await db.raw(
-    `select pid
-       from pg_stat_activity
-      where datname = current_database()
-        and ${condition}`,
-  )
-  if (rows.length > 0) return rows[0].pid
-  await sleep(20)
-  return await backendThat(db, condition)
-}
