@@ -11,8 +11,9 @@ const shared = {
 }
 
 export default {
-  // Tests wait for events; this only ends the hopeless ones, also on a busy machine.
-  testTimeout: 60_000,
+  // Tests wait for events; this only ends the hopeless ones, also on a busy machine. What they wait with gives up
+  // sooner, and says what did not come.
+  testTimeout: 240_000,
   projects: [
     {
       ...shared,

@@ -29,4 +29,4 @@ test('PC-62: a commit that cannot be found out is reported as unknown, and not t
   expect(answer.data).toEqual({ placeOrder: null })
   expect(answer.errors?.[0]?.extensions).toEqual({ code: 'COMMIT_UNKNOWN' })
   expect((await database.db.raw('select 1 from outbox')).rows).toHaveLength(1)
-}, 20_000)
+})

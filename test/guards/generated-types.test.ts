@@ -13,4 +13,4 @@ test('the types in src/graphql/generated.ts are those of schema.graphql', async 
   )
 
   await expect(check).resolves.toBeDefined()
-}, 60_000)
+})

@@ -35,8 +35,13 @@ export interface ContractHarness {
 
 const POLL_MS = 20
 
-/** Resolves once `holds` resolves to true; rejects after `ms` milliseconds with `what` it was that never came. */
-export async function eventually(what: string, holds: () => boolean | Promise<boolean>, ms = 20_000): Promise<void> {
+/**
+ * Resolves once `holds` resolves to true; rejects after `ms` milliseconds with
+ * `what` it was that never came. For a state that stays, or a count that only
+ * grows: one that passes may come and go between two looks.
+ * @defaultValue a minute, which is no limit to what is tested: it ends what is hopeless, also on a busy machine
+ */
+export async function eventually(what: string, holds: () => boolean | Promise<boolean>, ms = 60_000): Promise<void> {
   const until = performance.now() + ms
   while (!(await holds())) {
     if (performance.now() > until) throw new Error(`Never came: ${what}`)

@@ -142,4 +142,4 @@ test('stores 10,000 events of one mutation in one statement and in their order (
   const rows = await rowsOf(database.db)
   expect(rows.map((row) => Number(row.aggregate_version))).toEqual(events.map(({ version }) => version))
   expect(bindings).toBeLessThan(20)
-}, 30_000)
+})

@@ -15,4 +15,4 @@ test('never gives the driver two statements at once, even when appends are not a
 
   expect(stderr).toBe('')
   expect(await database.db('outbox').orderBy('seq').pluck('event_type')).toEqual(['First', 'Second', 'Third'])
-}, 20_000)
+})

@@ -9,6 +9,7 @@ import { inTransaction } from '../../../src/messaging/outbox/transaction.ts'
 import { createTestDatabase } from '../../support/database.ts'
 import { orderEvent } from '../../support/events.ts'
 import { createPostgresProxy } from '../../support/postgres-proxy.ts'
+import { untilLockWait } from '../../support/sessions.ts'
 
 const appendOne = (trx: Knex.Transaction) => appendToOutbox(trx, [orderEvent('OrderPlaced', 'o-1')])
 const swallow = (work: Promise<unknown>) => work.then(() => {}).catch(() => {})
@@ -280,7 +281,7 @@ test('makes appends of one aggregate wait for each other, so that they commit in
   const second = inTransaction(database.db, (trx) => appendToOutbox(trx, [orderEvent('Second', 'o-1')])).then(() =>
     order.push('second'),
   )
-  await lockWaitOf(database.db)
+  await untilLockWait(database.db)
   release.resolve()
   await Promise.all([first, second])
 
@@ -366,7 +367,7 @@ test('destroys a connection whose ROLLBACK is not answered, though somebody wait
 
   await expect(failing).rejects.toThrow('refused')
   expect(await waiting).not.toBe(before)
-}, 20_000)
+})
 
 test('announces the lanes of a commit once, and those of a rollback never', async () => {
   await using database = await createTestDatabase()
@@ -405,15 +406,3 @@ test('refuses a number of retries that it cannot use', async () => {
 
   await expect(call).rejects.toMatchObject({ code: 'MESSAGING_INVALID_OPTION', option: 'retries' })
 })
-
-/** Resolves once some backend of this database waits for an advisory lock. */
-async function lockWaitOf(db: Knex): Promise<void> {
-  const { rows } = await db.raw(
-    `select 1
-       from pg_locks
-      where locktype = 'advisory'
-        and not granted
-        and database = (select oid from pg_database where datname = current_database())`,
-  )
-  if (rows.length === 0) await lockWaitOf(db)
-}
