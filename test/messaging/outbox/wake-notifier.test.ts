@@ -47,7 +47,7 @@ test('notifies of the lanes of a commit, as a bitmap', async () => {
 test('makes few notifications of many commits, none of them in a commit, and leaves no lane out (PC-46)', async () => {
   await using database = await createTestDatabase()
   await using listener = await listen(database)
-  await using _notifier = startWakeNotifier(database.db, { intervalMs: 200 })
+  await using _notifier = startWakeNotifier(database.db, { intervalMs: 1_000 })
   const ids = Array.from({ length: 100 }, (_, index) => `o-${index}`)
   const expected = new Set(ids.map(laneOfId))
   // NOTIFY in a transaction makes all commits of the server wait for one lock.
@@ -89,7 +89,7 @@ test('commits and goes on when its connection dies, and opens another', async ()
   await commit('a')
   await listener.until(() => listener.lanes().has(laneOfId('a')))
   await database.db.raw(
-    `select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'notifier' and query like '%pg_notify%'`,
+    `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'notifier' and query like '%pg_notify%'`,
   )
   await commit('b')
   await warned.promise
@@ -102,7 +102,7 @@ test('commits and goes on when its connection dies, and opens another', async ()
 test('stops at once while it has nothing to do, and hears nothing afterwards', async () => {
   await using database = await createTestDatabase()
   await using listener = await listen(database)
-  const notifier = startWakeNotifier(database.db)
+  await using notifier = startWakeNotifier(database.db)
 
   await notifier.stop()
   await notifier.done
@@ -116,7 +116,7 @@ test('stops at once while it has nothing to do, and hears nothing afterwards', a
 test('notifies of what was committed before it was stopped', async () => {
   await using database = await createTestDatabase()
   await using listener = await listen(database)
-  const notifier = startWakeNotifier(database.db, { intervalMs: 60_000 })
+  await using notifier = startWakeNotifier(database.db, { intervalMs: 600_000 })
   const commit = (id: string) => inTransaction(database.db, (trx) => appendToOutbox(trx, [orderEvent('A', id)]))
 
   await commit('a')
