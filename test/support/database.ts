@@ -5,6 +5,7 @@
  */
 import { createHash, randomBytes } from 'node:crypto'
 import { readdir, readFile } from 'node:fs/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
 import knex, { type Knex } from 'knex'
 import { migrate } from '../../src/messaging/schema/migrate.ts'
 import { messagingMigrations } from '../../src/messaging/schema/migration-files.ts'
@@ -15,7 +16,10 @@ const silent: Knex.Logger = { debug() {}, warn() {}, error() {}, deprecate() {} 
 
 const ordersMigrations = new URL('../../migrations/orders/', import.meta.url)
 
-/** A database that is dropped, and whose pools are closed, when it goes out of scope. */
+/** Milliseconds that a pool may take to close. One waits for ever for a transaction that a failed test has left open. */
+const CLOSING_MS = 5_000
+
+/** A database that is dropped, and whose pools are closed, when it goes out of scope, whatever is still open in it. */
 export interface TestDatabase extends AsyncDisposable {
   /** A pool of up to ten connections. */
   readonly db: Knex
@@ -51,7 +55,10 @@ export async function createTestDatabase(options: TestDatabaseOptions = {}): Pro
     url,
     createPool,
     async [Symbol.asyncDispose]() {
-      await Promise.all(pools.map((pool) => pool.destroy()))
+      const patience = new AbortController()
+      const closed = Promise.all(pools.map((pool) => pool.destroy())).finally(() => patience.abort())
+      await Promise.race([closed, sleep(CLOSING_MS, undefined, { signal: patience.signal }).catch(() => {})])
+      // Ends every session that is left.
       await withServer((server) => server.raw('drop database ?? with (force)', [name]))
     },
   }
