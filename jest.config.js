@@ -27,6 +27,7 @@ export default {
       ...shared,
       displayName: 'system',
       testMatch: ['<rootDir>/test/system/**/*.test.ts'],
+      globalTeardown: '<rootDir>/test/support/global-teardown.ts',
     },
     {
       ...shared,
