@@ -7,20 +7,20 @@ import knex from 'knex'
 import { type Jaeger, startJaeger } from '../../src/local/jaeger.ts'
 import { buildJaeger, canBuildJaeger, jaegerBinary } from '../../src/local/jaeger-binary.ts'
 import { requestResume } from '../../src/messaging/index.ts'
+import { type SystemStack, startSystemStack } from '../support/system/stack.ts'
 import { findTraces, type StoredSpan, untilTraced } from '../support/telemetry/jaeger-traces.ts'
 import { startOneThread } from '../support/telemetry/one-thread.ts'
 import { outline } from '../support/telemetry/outline.ts'
 import { placeOrder, startReadyService } from '../support/telemetry/service-calls.ts'
-import { startTestStack, type TestStack } from '../support/telemetry/stack.ts'
 import { until } from '../support/telemetry/wait.ts'
 
 const installed = await jaegerBinary()
 const withJaeger = installed !== null || (await canBuildJaeger()) ? test : test.skip
 
-let stack: TestStack
+let stack: SystemStack
 let jaeger: Jaeger
 beforeAll(async () => {
-  stack = await startTestStack()
+  stack = await startSystemStack({ durable: false })
   if (withJaeger === test.skip) return
   const binary = installed ?? (await buildJaeger({ signal: AbortSignal.timeout(900_000) }))
   jaeger = await startJaeger({ binary, dir: join(stack.dir, 'jaeger') })

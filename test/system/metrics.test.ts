@@ -8,17 +8,17 @@ import { knownMetrics, queryableLabels } from '../../observability/metric-names.
 import { appendToOutbox, inTransaction } from '../../src/messaging/index.ts'
 import { prometheusName } from '../../src/service/telemetry-prometheus.ts'
 import type { Service } from '../support/system/service.ts'
+import { type SystemStack, startSystemStack } from '../support/system/stack.ts'
 import { placeOrder, readMetrics, startReadyService } from '../support/telemetry/service-calls.ts'
-import { startTestStack, type TestStack } from '../support/telemetry/stack.ts'
 import { until } from '../support/telemetry/wait.ts'
 
 const EVENT_COUNT = 1_000
 
-let stack: TestStack
+let stack: SystemStack
 let service: Service
 let env: Record<string, string>
 beforeAll(async () => {
-  stack = await startTestStack()
+  stack = await startSystemStack({ durable: false })
   env = await stack.freshEnv()
   service = await startReadyService(stack.dir, { ...env, RELAY_THREADS: '4' })
   await placeOrder(service)

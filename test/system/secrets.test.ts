@@ -6,8 +6,8 @@ import knex, { type Knex } from 'knex'
 import { appendToOutbox, inTransaction } from '../../src/messaging/index.ts'
 import { startOtlpSink } from '../support/otlp/sink.ts'
 import { type Service, startService } from '../support/system/service.ts'
+import { type SystemStack, startSystemStack } from '../support/system/stack.ts'
 import { readMetrics, startReadyService } from '../support/telemetry/service-calls.ts'
-import { startTestStack, type TestStack } from '../support/telemetry/stack.ts'
 import { until } from '../support/telemetry/wait.ts'
 
 /** One for each place, so that a leak says where it comes from. */
@@ -22,9 +22,9 @@ const secrets = {
   password: 'canary-password-4711',
 }
 
-let stack: TestStack
+let stack: SystemStack
 beforeAll(async () => {
-  stack = await startTestStack()
+  stack = await startSystemStack({ durable: false })
 }, 60_000)
 afterAll(async () => {
   await stack[Symbol.asyncDispose]()

@@ -6,10 +6,10 @@ import { appendToOutbox, inTransaction } from '../../src/messaging/index.ts'
 import type { ExportedSpan } from '../support/otlp/decode-traces.ts'
 import { startOtlpSink } from '../support/otlp/sink.ts'
 import type { Service } from '../support/system/service.ts'
+import { type SystemStack, startSystemStack } from '../support/system/stack.ts'
 import { startOneThread } from '../support/telemetry/one-thread.ts'
 import { outline } from '../support/telemetry/outline.ts'
 import { placeOrder, readMetrics, startReadyService } from '../support/telemetry/service-calls.ts'
-import { startTestStack, type TestStack } from '../support/telemetry/stack.ts'
 import { until } from '../support/telemetry/wait.ts'
 
 /** The long form drains what the case names. */
@@ -17,9 +17,9 @@ const LONG = process.env.TEST_LONG === '1'
 const BURST = LONG ? 20_000 : 4_000
 const BLACK_HOLE_MS = LONG ? 120_000 : 10_000
 
-let stack: TestStack
+let stack: SystemStack
 beforeAll(async () => {
-  stack = await startTestStack()
+  stack = await startSystemStack({ durable: false })
 }, 60_000)
 afterAll(async () => {
   await stack[Symbol.asyncDispose]()
