@@ -56,7 +56,7 @@ test('a partition without leader stops none of the others', async () => {
 test('a partition whose broker is silent takes no room from the others, however much is pending for it', async () => {
   await using setting = await createRelaySetting()
   const relay = setting.start({ batchSize: 20 })
-  setting.broker.faults.delay(8_000, { topic: TOPIC, partition: 3 })
+  setting.broker.faults.hold({ topic: TOPIC, partition: 3 })
   const keys = Array.from({ length: 800 }, () => randomUUID())
   await setting.append(...keys.map((key) => orderEvent('OrderPlaced', key)))
   const slow = keys.filter((key) => partitionOf(murmur2(key), 8) === 3)

@@ -108,16 +108,12 @@ test('a stop settles what is in flight, gives every lane back and leaves no work
   await using setting = await createRelaySetting()
   const relay = setting.start()
   await owns(relay, 64)
-  setting.broker.faults.delay(300)
-  const sent = setting.broker.faults.add(() => null)
+  const hold = setting.broker.faults.hold()
   await setting.append(orderEvent('OrderPlaced'))
-  await eventually('the send is under way', async () => {
-    const [row] = await setting.db('outbox').select('published_at')
-    return row?.published_at === null
-  })
-  await setting.broker.receive(1)
-  await relay.stop()
-  sent()
+  await hold.met
+  const stopping = relay.stop()
+  hold.release()
+  await stopping
 
   expect(await setting.db('outbox').whereNull('published_at')).toEqual([])
   expect(await setting.db('lane_leases').whereNotNull('owner')).toEqual([])
@@ -141,7 +137,7 @@ test('PC-24 the lanes of a worker that vanished are taken over once its lease ha
   const vanished = randomUUID()
   await setting.db('relay_workers').insert({
     owner: vanished,
-    expires_at: setting.db.raw(`clock_timestamp() + interval '1 second'`),
+    expires_at: setting.db.raw(`clock_timestamp() + interval '1 hour'`),
   })
   await setting.db('lane_leases').update({ owner: vanished, token: 5 })
   await setting.append(orderEvent('OrderPlaced'))
@@ -149,6 +145,10 @@ test('PC-24 the lanes of a worker that vanished are taken over once its lease ha
 
   await eventually('the relay has seen the other', () => relay.status().ready)
   expect(relay.status().lanesOwned).toBe(0)
+  await setting
+    .db('relay_workers')
+    .where({ owner: vanished })
+    .update({ expires_at: setting.db.raw('clock_timestamp()') })
   await owns(relay, 64)
   await setting.drained()
   const tokens = await setting.db('lane_leases').distinct('token')
@@ -159,21 +159,18 @@ test('PC-14 PC-17 a worker that lost its lane during a send marks nothing, and c
   await using setting = await createRelaySetting()
   const relay = setting.start()
   await owns(relay, 64)
-  const sent = Promise.withResolvers<void>()
-  const delay = setting.broker.faults.add(() => {
-    sent.resolve()
-    return { kind: 'delayed', ms: 500 }
-  })
+  const hold = setting.broker.faults.hold()
   await setting.append(orderEvent('OrderPlaced', 'order-1'))
-  await sent.promise
+  await hold.met
   const thief = randomUUID()
   await setting.db('relay_workers').insert({
     owner: thief,
     expires_at: setting.db.raw(`clock_timestamp() + interval '1 hour'`),
   })
   await setting.db('lane_leases').update({ owner: thief, token: setting.db.raw('token + 1') })
+  hold.release()
   await setting.broker.receive(1)
-  delay()
+  // The thief lives on, so the relay gets none of them back.
   await eventually('the loss is noticed', () => relay.status().lanesOwned === 0)
 
   expect(await setting.db('outbox').whereNull('published_at')).toHaveLength(1)
@@ -187,24 +184,27 @@ test('PC-14 PC-17 a worker that lost its lane during a send marks nothing, and c
 test('PC-13 no transaction is open while the broker is awaited', async () => {
   await using setting = await createRelaySetting()
   const watcher = setting.database.createPool()
-  setting.start()
-  setting.broker.faults.delay(700)
+  const relay = setting.start()
+  const hold = setting.broker.faults.hold()
   await setting.append(orderEvent('OrderPlaced'))
-  await setting.broker.receive(0)
+  await hold.met
+  const { rows: sent } = await watcher.raw<{ rows: { at: Date }[] }>('select clock_timestamp() as at')
 
-  for (let look = 0; look < 5; look += 1) {
+  // Renewals have short ones of their own; one that was open when the send began would stay until it is answered.
+  await eventually('every transaction from before has ended', async () => {
     const open = await watcher('pg_stat_activity')
-      .whereRaw(`datname = current_database() and pid <> pg_backend_pid() and state like 'idle in transaction%'`)
+      .whereRaw('datname = current_database() and pid <> pg_backend_pid() and xact_start < ?', [sent[0]?.at ?? null])
       .select('pid')
-    expect(open).toEqual([])
-    await watcher.raw('select pg_sleep(0.1)')
-  }
+    return open.length === 0
+  })
+  expect(relay.status().publishedCount).toBe(0)
+  hold.release()
   await setting.broker.receive(1)
 })
 
 test('PC-41 a wake-up from another process publishes at once, long before the poll', async () => {
   await using setting = await createRelaySetting()
-  const relay = setting.start({ pollIntervalMs: 20_000, leaseMs: 60_000 })
+  const relay = setting.start({ pollIntervalMs: 600_000, leaseMs: 1_800_000 })
   await owns(relay, 64)
   await setting.append(orderEvent('OrderPlaced'))
   await setting.drained()
@@ -220,18 +220,20 @@ test('PC-41 a wake-up from another process publishes at once, long before the po
 test('an idle relay asks the database at most twice a second', async () => {
   await using setting = await createRelaySetting()
   const pool = setting.database.createPool()
-  const relay = startRelay({ db: pool, publisher: setting.broker.createPublisher() })
+  await using relay = startRelay({ db: pool, publisher: setting.broker.createPublisher() })
   await owns(relay, 64)
   await setting.db.raw('select pg_sleep(1.5)')
   let queries = 0
   pool.on('query', () => {
     queries += 1
   })
+  const from = performance.now()
   await setting.db.raw('select pg_sleep(5)')
-  await relay.stop()
+  // On a busy machine the pause is longer, and so are those of the relay.
+  const seconds = (performance.now() - from) / 1_000
 
-  expect(queries).toBeGreaterThan(3)
-  expect(queries).toBeLessThanOrEqual(10 + 2)
+  expect(queries).toBeGreaterThan(0)
+  expect(queries).toBeLessThanOrEqual(2 * seconds + 2)
 })
 
 test('refuses options that cannot work, by name', async () => {

@@ -5,21 +5,30 @@ import { appendToOutbox } from '../../../src/messaging/outbox/append.ts'
 import { inTransaction } from '../../../src/messaging/outbox/transaction.ts'
 import type { RelaySettings } from '../../../src/messaging/relay/options.ts'
 import { type Relay, startRelay } from '../../../src/messaging/relay/relay.ts'
+import { WakeListener, type WakeListenerOptions } from '../../../src/messaging/relay/wake-listener.ts'
 import type { TopicOptions } from '../../../src/messaging/relay/worker.ts'
 import { eventually, InMemoryBroker } from '../../../src/messaging/testing/index.ts'
+import type { Publisher } from '../../../src/messaging/transport.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 
 export const TOPIC = 'order.events'
 
-/** Quick pauses, so that a test sees in tenths of seconds what takes seconds in a service. */
-export const quick = { pollIntervalMs: 100, leaseMs: 600 } as const satisfies RelaySettings
+/**
+ * Quick pauses, so that a test sees in tenths of seconds what takes seconds in a
+ * service. A lease is as long as there: one that ends because the machine is
+ * busy doubles events, rightly, and no test waits for the end of one.
+ */
+export const quick = { pollIntervalMs: 100, leaseMs: 5_000 } as const satisfies RelaySettings
+
+/** What a test may set of a relay. */
+export type RelayChoice = RelaySettings & TopicOptions & { readonly db?: Knex; readonly publisher?: Publisher }
 
 export interface RelaySetting extends AsyncDisposable {
   readonly database: TestDatabase
   readonly db: Knex
   readonly broker: InMemoryBroker
   /** Another relay, as another process has one. It is stopped with the rest. */
-  start(options?: RelaySettings & TopicOptions & { readonly db?: Knex }): Relay
+  start(options?: RelayChoice): Relay
   append(...events: readonly DomainEvent[]): Promise<void>
   /** Resolves once nothing is pending or held. */
   drained(): Promise<void>
@@ -27,10 +36,15 @@ export interface RelaySetting extends AsyncDisposable {
 
 /** An empty outbox, a broker with the topic `order.events`, and no relay yet. */
 export async function createRelaySetting(): Promise<RelaySetting> {
-  const database = await createTestDatabase()
+  const stack = new AsyncDisposableStack()
+  const database = stack.use(await createTestDatabase())
   const { db } = database
   const broker = new InMemoryBroker({ topics: { [TOPIC]: 8 } })
   const relays: Relay[] = []
+  stack.defer(async () => {
+    broker.faults.clear()
+    await Promise.all(relays.map((relay) => relay.stop()))
+  })
   return {
     database,
     db,
@@ -48,10 +62,22 @@ export async function createRelaySetting(): Promise<RelaySetting> {
     drained: async () => {
       await eventually('the outbox is drained', async () => (await unpublished(db)) === 0)
     },
+    [Symbol.asyncDispose]: () => stack.disposeAsync(),
+  }
+}
+
+/** A listener that listens until its scope ends. */
+export function startListener(options: WakeListenerOptions): Pick<WakeListener, 'listening'> & AsyncDisposable {
+  const listener = new WakeListener(options)
+  const ended = new AbortController()
+  const running = listener.run(ended.signal)
+  return {
+    get listening() {
+      return listener.listening
+    },
     async [Symbol.asyncDispose]() {
-      broker.faults.clear()
-      await Promise.all(relays.map((relay) => relay.stop()))
-      await database[Symbol.asyncDispose]()
+      ended.abort()
+      await running
     },
   }
 }
