@@ -9,6 +9,17 @@ async function parked(db: Knex): Promise<void> {
   await eventually('the key is parked', async () => (await db('held_keys').where({ state: 'parked' })).length === 1)
 }
 
+/** The transactions that wait for a lock now, each told from others of its session by when it began. */
+async function lockWaits(db: Knex): Promise<readonly string[]> {
+  const { rows } = await db.raw<{ rows: { wait: string }[] }>(
+    `select pid || ' ' || xact_start as wait
+       from pg_stat_activity
+      where datname = current_database()
+        and wait_event_type = 'Lock'`,
+  )
+  return rows.map(({ wait }) => wait)
+}
+
 test('an operator skips the first event of a parked key: it is declared, and the others go on in order', async () => {
   await using setting = await createRelaySetting()
   setting.start({ maxAttempts: 1 })
@@ -37,9 +48,7 @@ test('a skip waits until no late send can bring the event after all', async () =
   await setting.db('held_keys').update({ request: 'skip' })
   const due = await setting
     .db('held_keys')
-    .first<{ ms: number }>(
-      setting.db.raw(`extract(epoch from next_attempt_at - clock_timestamp())::float * 1000 as ms`),
-    )
+    .first<{ ms: number }>(setting.db.raw('extract(epoch from next_attempt_at - held_at)::float * 1000 as ms'))
 
   expect(due?.ms).toBeGreaterThan(40_000)
   await setting.append(orderEvent('OrderPlaced', 'good'))
@@ -65,7 +74,7 @@ test('a send that was answered counts as survived: no outage parks a key in a la
     const row = await setting.db('outbox').first('attempts')
     return row?.attempts === 0
   })
-  await eventually('it was sent again', () => sends >= 3, 20_000)
+  await eventually('it was sent again', () => sends >= 3)
 
   expect(await setting.db('held_keys')).toEqual([])
   end()
@@ -101,8 +110,15 @@ test('a held key that an operator has locked stops its own events alone', async 
   await lock.raw('select 1 from held_keys for update')
   await setting.append(orderEvent('After', 'bad'), orderEvent('OrderPlaced', 'good'))
   await eventually('the others flow', () => idsOn(setting.broker).length === 1)
-  await setting.append(...Array.from({ length: 64 }, () => orderEvent('OrderPlaced')))
-  await eventually('and go on flowing', () => idsOn(setting.broker).length === 65, 1_500)
+  // The relay gives up waiting for the lock after a while, and tries again. The others do not flow in between alone:
+  // on a busy machine one wait may be too short for them, and the next one is not.
+  for (let round = 1, duringOne = false; !duringOne; round += 1) {
+    const [wait] = await lockWaits(setting.db)
+    await setting.append(...Array.from({ length: 64 }, () => orderEvent('OrderPlaced')))
+    await eventually('and go on flowing', () => idsOn(setting.broker).length === 1 + round * 64)
+    duringOne = wait !== undefined && (await lockWaits(setting.db)).includes(wait)
+    expect(round).toBeLessThan(50)
+  }
   await lock.rollback()
   await eventually('the follower is held', async () => (await setting.db('outbox').where({ held: true })).length === 2)
 })
