@@ -1,12 +1,11 @@
 /** Everything through PgBouncer in transaction mode: few server connections, a different one for each transaction. */
 import { randomUUID } from 'node:crypto'
-import { expect, jest, test } from '@jest/globals'
+import { expect, test } from '@jest/globals'
 import { systemClock } from '../../../src/messaging/lifecycle/clock.ts'
 import { silentLogger } from '../../../src/messaging/lifecycle/logger.ts'
 import { appendToOutbox } from '../../../src/messaging/outbox/append.ts'
 import { inTransaction } from '../../../src/messaging/outbox/transaction.ts'
 import { startWakeNotifier } from '../../../src/messaging/outbox/wake-notifier.ts'
-import { WakeListener } from '../../../src/messaging/relay/wake-listener.ts'
 import { migrate } from '../../../src/messaging/schema/migrate.ts'
 import { messagingMigrations } from '../../../src/messaging/schema/migration-files.ts'
 import { eventually } from '../../../src/messaging/testing/index.ts'
@@ -15,9 +14,7 @@ import { orderEvent } from '../../support/events.ts'
 import { type PgBouncer, pgbouncerPath, startPgBouncer } from '../../support/pgbouncer.ts'
 import { recordOf } from '../consumer/scripted-subscriber.ts'
 import { createSetting, idOf, joinSetting, writeEffect } from '../consumer/setting.ts'
-import { createRelaySetting, idsOn, owns, typesOf } from './setting.ts'
-
-jest.setTimeout(90_000)
+import { createRelaySetting, idsOn, owns, startListener, typesOf } from './setting.ts'
 
 // In CI it is installed: a missing one fails there, and is never skipped.
 const withPooler = pgbouncerPath !== null || process.env.CI ? test : test.skip
@@ -45,7 +42,7 @@ withPooler('PC-42 two relays publish each event once and in order', async () => 
   const inOrder = Array.from({ length: 10 }, (_, step) => `Step${step}`)
   for (const key of keys) expect(typesOf(setting.broker, key)).toEqual(inOrder)
   expect(idsOn(setting.broker)).toHaveLength(300)
-  expect(relays.map((relay) => relay.status().ready)).toEqual([true, true])
+  await eventually('both are ready', () => relays.every((relay) => relay.status().ready))
 })
 
 withPooler('PC-26 a listener behind it knows that no notification arrives, and says so once', async () => {
@@ -54,20 +51,15 @@ withPooler('PC-26 a listener behind it knows that no notification arrives, and s
   const said: string[] = []
   const logger = { ...silentLogger, warn: (_fields: object, message: string) => said.push(message) }
   const clock = { ...systemClock, pause: (ms: number, signal: AbortSignal) => systemClock.pause(ms / 100, signal) }
-  let listened = false
-  const listener = new WakeListener({ db: pooled(pooler, database), clock, logger, onWake: () => {} })
-  const ended = new AbortController()
+  const db = pooled(pooler, database)
+  // Whether it takes itself for a listener, whenever it probes: that goes on as long as it does.
+  const listened: boolean[] = []
+  db.on('query', () => listened.push(listener.listening))
+  await using listener = startListener({ db, clock, logger, onWake: () => {} })
 
-  const running = listener.run(ended.signal)
-  const watch = setInterval(() => {
-    listened ||= listener.listening
-  }, 10)
-  await systemClock.pause(7_000, ended.signal)
-  clearInterval(watch)
-  ended.abort()
-  await running
+  await eventually('it has tried again and again', () => listened.length >= 3)
 
-  expect(listened).toBe(false)
+  expect(listened).toEqual(listened.map(() => false))
   expect(said).toEqual(['Notifications do not arrive; polling until they do'])
 })
 
@@ -82,7 +74,8 @@ withPooler('PC-42 a consumer applies each effect once, also when a handler must 
       await writeEffect(trx, event)
       if (event.id === idOf(hung) && ++calls === 1) await trx.raw('select pg_sleep(600)')
     },
-    { db: pooled(pooler, direct.database), handlerTimeoutMs: 500 },
+    // On a busy machine a handler that is well may be cut off too: that is no reason to park.
+    { db: pooled(pooler, direct.database), handlerTimeoutMs: 1_000, maxAttempts: Number.POSITIVE_INFINITY },
   )
   const records = [recordOf(0), recordOf(1), recordOf(2), hung, recordOf(4)]
 

@@ -1,4 +1,5 @@
 import { expect, test } from '@jest/globals'
+import { type Logger, silentLogger } from '../../../src/messaging/lifecycle/logger.ts'
 import { appendToOutbox } from '../../../src/messaging/outbox/append.ts'
 import { inTransaction } from '../../../src/messaging/outbox/transaction.ts'
 import { type Relay, startRelay } from '../../../src/messaging/relay/relay.ts'
@@ -9,7 +10,10 @@ import { testBrokers, uniqueTopic } from '../../support/kafka.ts'
 import type { TestThreadData } from '../../support/relay/thread.ts'
 import { owns, unpublished } from './setting.ts'
 
-function startThreads(database: TestDatabase, { count, dieOn }: { count: number; dieOn?: string }): Relay {
+function startThreads(
+  database: TestDatabase,
+  { count, dieOn, logger = silentLogger }: { count: number; dieOn?: string; logger?: Logger },
+): Relay {
   const data: TestThreadData = {
     databaseUrl: database.url,
     brokers: testBrokers(),
@@ -18,8 +22,8 @@ function startThreads(database: TestDatabase, { count, dieOn }: { count: number;
   }
   return startRelay({
     db: database.db,
+    logger,
     pollIntervalMs: 200,
-    leaseMs: 1_000,
     threads: { entry: new URL('../../support/relay/thread.ts', import.meta.url), count, workerData: () => data },
   })
 }
@@ -47,20 +51,21 @@ test('two threads share the lanes and publish to Kafka', async () => {
 
 test('a thread that dies is told of and restarted, and an event that kills it again and again is parked', async () => {
   await using database = await createTestDatabase()
-  await using relay = startThreads(database, { count: 1, dieOn: 'Kills' })
+  // What it says of itself at each death: a moment later another thread is up.
+  const told: string[] = []
+  const error = () => void told.push(...relay.status().problems)
+  await using relay = startThreads(database, { count: 1, dieOn: 'Kills', logger: { ...silentLogger, error } })
   await owns(relay, 64)
   await inTransaction(database.db, async (trx) => {
     await appendToOutbox(trx, [orderEvent('Kills', 'killer'), orderEvent('After', 'killer')])
   })
 
-  await eventually('its death is told', () =>
-    relay.status().problems.some((problem) => problem.startsWith('Relay worker 0 is down and will be restarted')),
-  )
-  await eventually('the key is parked', async () => (await database.db('held_keys')).length === 1, 50_000)
+  await eventually('the key is parked', async () => (await database.db('held_keys')).length === 1, 120_000)
   expect(await database.db('held_keys').first('state', 'aggregate_id')).toEqual({
     state: 'parked',
     aggregate_id: 'killer',
   })
+  expect(told).toContainEqual(expect.stringMatching(/^Relay worker 0 is down and will be restarted/))
   await inTransaction(database.db, async (trx) => {
     await appendToOutbox(trx, [orderEvent('OrderPlaced', 'other')])
   })

@@ -1,13 +1,11 @@
 /** Notifications are a hint: a connection that brings none is found out, and another is opened. */
-import { expect, jest, test } from '@jest/globals'
+import { expect, test } from '@jest/globals'
 import { systemClock } from '../../../src/messaging/lifecycle/clock.ts'
 import { silentLogger } from '../../../src/messaging/lifecycle/logger.ts'
-import { WakeListener } from '../../../src/messaging/relay/wake-listener.ts'
 import { eventually } from '../../../src/messaging/testing/index.ts'
 import { createTestDatabase } from '../../support/database.ts'
 import { createPostgresProxy } from '../../support/postgres-proxy.ts'
-
-jest.setTimeout(60_000)
+import { startListener } from './setting.ts'
 
 /** Probes a hundred times as often as a service does. */
 const hasty = { ...systemClock, pause: (ms: number, signal: AbortSignal) => systemClock.pause(ms / 100, signal) }
@@ -20,9 +18,7 @@ test('PC-26 a LISTEN connection that has fallen silent is noticed within seconds
   const said: string[] = []
   const logger = { ...silentLogger, warn: (_fields: object, message: string) => said.push(message) }
   const onWake = (lanes: readonly number[]) => woken.push(...lanes)
-  const listener = new WakeListener({ db: pool, clock: hasty, logger, onWake })
-  const ended = new AbortController()
-  const running = listener.run(ended.signal)
+  await using listener = startListener({ db: pool, clock: hasty, logger, onWake })
   await eventually('it listens', () => listener.listening)
 
   proxy.hold('listen')
@@ -30,8 +26,6 @@ test('PC-26 a LISTEN connection that has fallen silent is noticed within seconds
   await eventually('it listens again', () => listener.listening)
   await database.db.raw(`notify outbox_wake, '8'`)
   await eventually('it hears', () => woken.length > 0)
-  ended.abort()
-  await running
 
   expect(woken).toEqual([3])
   expect(said).toEqual(['Notifications do not arrive; polling until they do'])
