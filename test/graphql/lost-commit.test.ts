@@ -30,3 +30,19 @@ test('PC-62: a commit that cannot be found out is reported as unknown, and not t
   expect(answer.errors?.[0]?.extensions).toEqual({ code: 'COMMIT_UNKNOWN' })
   expect((await database.db.raw('select 1 from outbox')).rows).toHaveLength(1)
 })
+
+test.each(['request lost', 'answer lost'] as const)(
+  'a mutation whose BEGIN meets %j has changed nothing, and says that the database is away',
+  async (fate) => {
+    await using database = await createTestDatabase({ orders: true })
+    await using proxy = await createPostgresProxy(database.url)
+    await using api = await startApi(database.createPool({ connection: proxy.url }))
+    const met = proxy.meet('BEGIN', fate)
+
+    const answer = await api.send(PLACE, { input })
+
+    await met
+    expect(answer.errors?.[0]?.extensions).toEqual({ code: 'SERVICE_UNAVAILABLE' })
+    expect((await database.db.raw('select 1 from outbox')).rows).toHaveLength(0)
+  },
+)

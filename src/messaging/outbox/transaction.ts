@@ -102,6 +102,8 @@ async function runOnce<T>(
   const config = isolation === undefined ? {} : { isolationLevel: isolation }
   try {
     await db.transaction(async (trx) => {
+      // Knex calls back even when BEGIN has failed, and rejects with why: that is what happened.
+      if (trx.isCompleted()) throw new NotInTransactionError('it could not begin')
       try {
         return await prepare(trx, work, state)
       } catch (error) {
@@ -121,8 +123,6 @@ async function prepare<T>(
   work: (trx: Knex.Transaction) => Promise<T>,
   state: State<T>,
 ): Promise<void> {
-  // Knex calls back even when BEGIN itself has failed.
-  if (trx.isCompleted()) throw new NotInTransactionError('it could not begin')
   await discardUncleanConnection(trx)
   leaveTheEndToUs(trx, state)
   const enlistment = adopt(trx)

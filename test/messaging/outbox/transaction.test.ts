@@ -130,6 +130,24 @@ test('rejects, stores nothing when the backend is killed between the last statem
   expect(await countOf(database.db)).toBe(0)
 })
 
+test('rejects with why it could not begin, calls nobody, and goes on (F3)', async () => {
+  await using database = await createTestDatabase()
+  await using proxy = await createPostgresProxy(database.url)
+  const pool = database.createPool({ connection: proxy.url })
+  const lost = proxy.meet('BEGIN', 'request lost')
+  let calls = 0
+
+  const unbegun = inTransaction(pool, async () => {
+    calls += 1
+  })
+
+  await expect(unbegun).rejects.toThrow('Connection terminated unexpectedly')
+  await lost
+  expect(calls).toBe(0)
+  await inTransaction(pool, appendOne)
+  expect(await countOf(database.db)).toBe(1)
+})
+
 test('rejects with the constraint that fails at COMMIT (D4)', async () => {
   await using database = await createTestDatabase()
   await database.db.raw('create table once (n integer unique deferrable initially deferred)')
