@@ -137,7 +137,7 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
 
   contract('gives a lane to one owner, and to another only after its lease', async (under) => {
     const [first, second] = [randomUUID(), randomUUID()]
-    await under.directory.renew([first, second], 5_000)
+    await under.directory.renew([first, second], 60_000)
 
     const got = await under.directory.claim(first, [1, 2])
     expect(got.map(({ lane }) => lane).sort()).toEqual([1, 2])
@@ -150,7 +150,7 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
 
   contract('counts no crash for a lane that was given back, and clears the count on demand', async (under) => {
     const [first, second] = [randomUUID(), randomUUID()]
-    await under.directory.renew([first, second], 5_000)
+    await under.directory.renew([first, second], 60_000)
     const leases = await under.directory.claim(first, [1])
     await under.source.release({ owner: first, leases })
     expect(await under.directory.claim(second, [1])).toMatchObject([{ crashes: 0 }])
@@ -159,7 +159,7 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
     const taken = await under.directory.claim(first, [1])
     expect(taken).toMatchObject([{ crashes: 1 }])
     await under.source.clearCrashes({ owner: first, leases: taken })
-    const view = await under.directory.renew([first], 5_000)
+    const view = await under.directory.renew([first], 60_000)
     expect(view.lanes.find(({ lane }) => lane === 1)).toMatchObject({ owner: first, crashes: 0 })
   })
 
@@ -302,10 +302,10 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
       await under.source.hold(only(ownership, key.lane), key, hold({ park: true }))
       await under.request(key, 'resume')
 
-      expect((await under.directory.renew([ownership.owner], 5_000)).requestedLanes).toEqual([key.lane])
+      expect((await under.directory.renew([ownership.owner], 60_000)).requestedLanes).toEqual([key.lane])
       expect(await under.source.heldKeys([key.lane])).toMatchObject([{ state: 'parked', request: 'resume' }])
       await under.source.hold(only(ownership, key.lane), key, hold())
-      expect((await under.directory.renew([ownership.owner], 5_000)).requestedLanes).toEqual([])
+      expect((await under.directory.renew([ownership.owner], 60_000)).requestedLanes).toEqual([])
       expect(await under.source.heldKeys([key.lane])).toMatchObject([{ state: 'backoff', request: null }])
     },
   )
