@@ -14,6 +14,8 @@ export interface LoadOptions {
   readonly mutations?: number
   /** Milliseconds between two mutations of one client. @defaultValue 0 */
   readonly pauseMs?: number
+  /** Called with the events of each mutation that was answered ok. @defaultValue nobody is told */
+  readonly onOk?: (eventIds: readonly string[]) => void
 }
 
 export interface Load {
@@ -45,6 +47,7 @@ const CERTAIN_FAILURES = new Set(['SERVICE_UNAVAILABLE', 'ILLEGAL_TRANSITION', '
 /** Begins at once. */
 export function startLoad(options: LoadOptions): Load {
   const { urls, history, customers = 500, clients = 16, mutations = Number.POSITIVE_INFINITY, pauseMs = 0 } = options
+  const { onOk = () => {} } = options
   const ended = new AbortController()
   const waiting = new Set<() => void>()
   let begun = 0
@@ -57,13 +60,16 @@ export function startLoad(options: LoadOptions): Load {
       begun += 1
       const mutation = choose(open, `customer-${begun % customers}`)
       const invocation = history.invoke(`client-${index}`, mutation.name, mutation.about)
-      const id = await settle(invocation, () => send(url, mutation.query, mutation.variables(invocation.operation)))
-      if (id !== null) {
+      const settled = await settle(invocation, () =>
+        send(url, mutation.query, mutation.variables(invocation.operation)),
+      )
+      if (settled !== null) {
         okCount += 1
-        if (mutation.name === 'placeOrder') open.push(id)
+        if (mutation.name === 'placeOrder') open.push(settled.aggregateId)
+        onOk(settled.eventIds)
         for (const wake of waiting) wake()
       }
-      const restMs = id === null ? FAILURE_PAUSE_MS : pauseMs
+      const restMs = settled === null ? FAILURE_PAUSE_MS : pauseMs
       if (restMs > 0) await sleep(restMs)
     }
   }
@@ -114,14 +120,20 @@ function choose(open: string[], customerId: string): Mutation {
   return { name: 'cancelOrder', query: CANCEL, about: { aggregateId: id }, variables }
 }
 
-/** Writes down what became of it; resolves to the order's id when it was ok. */
-async function settle(invocation: Invocation, request: () => Promise<Answer>): Promise<string | null> {
+interface Settled {
+  readonly aggregateId: string
+  readonly eventIds: readonly string[]
+}
+
+/** Writes down what became of it; resolves to the order and its events when it was ok. */
+async function settle(invocation: Invocation, request: () => Promise<Answer>): Promise<Settled | null> {
   try {
     const { data, errors, extensions } = await request()
     const order = Object.values(data ?? {})[0]?.order
     if (order && !errors) {
-      invocation.ok({ aggregateId: order.id, eventIds: extensions?.outbox?.eventIds ?? [] })
-      return order.id
+      const settled = { aggregateId: order.id, eventIds: extensions?.outbox?.eventIds ?? [] }
+      invocation.ok(settled)
+      return settled
     }
     const codes = errors?.map((error) => error.extensions.code) ?? []
     const detail = { detail: { codes, messages: errors?.map(({ message }) => message) } }
