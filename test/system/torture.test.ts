@@ -1,4 +1,8 @@
-/** A minute of the torture, from a fixed seed; the long forms are run by hand: `npm run torture`. */
+/**
+ * A minute of the torture over TLS, from a fixed seed; the long forms are run by
+ * hand: `npm run torture`. They hold the system to 15 s after each fault, which
+ * a machine that runs tests beside others cannot be held to.
+ */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -8,7 +12,7 @@ import { torture } from '../torture/run.ts'
 
 const minutes = Number(process.env.SYSTEM_TORTURE_MINUTES ?? 1)
 
-test(`F35 ${minutes} minutes of random faults lose, invent and reorder nothing`, async () => {
+test(`F35 ${minutes} minutes of random faults over TLS lose, invent and reorder nothing`, async () => {
   const dir = await mkdtemp(join(tmpdir(), 'graphql-outbox-torture-'))
   const { verdict, failedFaults } = await torture({
     seed: 3,
@@ -17,6 +21,8 @@ test(`F35 ${minutes} minutes of random faults lose, invent and reorder nothing`,
     relays: 2,
     consumers: 1,
     clients: 6,
+    secure: true,
+    steadyWithin: 120,
     dir,
     progress: () => {},
   })

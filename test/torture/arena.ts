@@ -5,11 +5,13 @@
 import { chmod, mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import knex, { type Knex } from 'knex'
-import { type Kafka, startKafka } from '../../src/local/kafka.ts'
+import type { Kafka } from '../../src/local/kafka.ts'
 import { type Postgres, startPostgres } from '../../src/local/postgres.ts'
 import { installShadow } from '../../src/messaging/testing/history/shadow.ts'
-import { type KafkaProxy, startKafkaProxy } from '../support/proxy/kafka-proxy.ts'
+import type { KafkaProxy } from '../support/proxy/kafka-proxy.ts'
+import { startProxiedKafka } from '../support/proxy/proxied-kafka.ts'
 import { type Service, startService } from '../support/system/service.ts'
+import { createSecurity, reauthenticating, requireSecured } from './security.ts'
 
 export interface Arena extends AsyncDisposable {
   readonly dir: string
@@ -17,6 +19,7 @@ export interface Arena extends AsyncDisposable {
   readonly kafka: Kafka
   /** One before each broker, in the order of their ids. */
   readonly proxies: readonly KafkaProxy[]
+  /** The way of the torture itself, in clear. */
   readonly brokers: readonly string[]
   /** A pool of the torture's own. */
   readonly db: Knex
@@ -31,31 +34,31 @@ export interface ArenaOptions {
   readonly dir: string
   readonly relays: number
   readonly consumers: number
+  /** Whether the service reaches Kafka over TLS and SCRAM, and Postgres over TLS. */
+  readonly secure: boolean
   readonly progress: (line: string) => void
 }
 
 /** Partitions of the topic at the beginning. */
 export const PARTITIONS = 8
 
-export async function startArena({ dir, relays, consumers, progress }: ArenaOptions): Promise<Arena> {
+export async function startArena({ dir, relays, consumers, secure, progress }: ArenaOptions): Promise<Arena> {
   await mkdir(dir, { recursive: true })
   await chmod(dir, 0o755)
   await using failed = new AsyncDisposableStack()
+  const security = secure ? await createSecurity(join(dir, 'tls')) : null
   progress('starting Postgres and three brokers')
-  const postgres = await startPostgres({ dir: join(dir, 'postgres') })
-  failed.defer(() => postgres.kill('SIGQUIT'))
-  const proxies = await Promise.all([1, 2, 3].map(() => startKafkaProxy()))
-  for (const proxy of proxies) failed.use(proxy)
-  const kafka = await startKafka({
-    dir: join(dir, 'kafka'),
-    nodes: 3,
-    advertised: Object.fromEntries(proxies.map(({ port }, at) => [at + 1, port])),
-    heapMb: 384,
-    jvm: ['-XX:TieredStopAtLevel=1'],
+  const postgres = await startPostgres({
+    dir: join(dir, 'postgres'),
+    ...(security ? { tls: security.postgres } : {}),
   })
-  failed.defer(() => kafka.kill())
-  for (const [at, proxy] of proxies.entries()) proxy.forwardTo(kafka.nodes[at]?.port ?? 0)
-  const brokers = proxies.map(({ port }) => `127.0.0.1:${port}`)
+  failed.defer(() => postgres.kill('SIGQUIT'))
+  const proxied = await startProxiedKafka(3, security ? reauthenticating : {}, {
+    dir: join(dir, 'kafka'),
+    secure: security?.kafka,
+  })
+  failed.use(proxied)
+  const { kafka, proxies } = proxied
   await refuseForeign(postgres)
 
   // Servers that are broken on purpose close connections; that is no news.
@@ -66,9 +69,10 @@ export async function startArena({ dir, relays, consumers, progress }: ArenaOpti
   progress('starting the service')
   const env = {
     DATABASE_URL: postgres.url(),
-    KAFKA_BROKERS: brokers.join(),
+    KAFKA_BROKERS: proxied.brokers.join(),
     TOPIC_PARTITIONS: String(PARTITIONS),
     TOPIC_REPLICATION: '3',
+    ...security?.env(postgres.url()),
   }
   const start = async (role: 'api' | 'relay' | 'consumer', count: number) => {
     const services: Service[] = []
@@ -86,8 +90,18 @@ export async function startArena({ dir, relays, consumers, progress }: ArenaOpti
   await Promise.all(
     [...started.relays, ...started.consumers].map((service) => service.until(true, { withinMs: 120_000 })),
   )
+  if (security) await requireSecured(db, proxies)
   const stack = failed.move()
-  return { dir, postgres, kafka, proxies, brokers, db, ...started, [Symbol.asyncDispose]: () => stack.disposeAsync() }
+  return {
+    dir,
+    postgres,
+    kafka,
+    proxies,
+    brokers: kafka.brokers,
+    db,
+    ...started,
+    [Symbol.asyncDispose]: () => stack.disposeAsync(),
+  }
 }
 
 /** All processes of the service. */

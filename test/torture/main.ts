@@ -4,8 +4,8 @@
  * kept, 1 when it was not, 2 when the run proved nothing, 3 when it could not run.
  */
 import { rm } from 'node:fs/promises'
-import { join } from 'node:path'
-import { Command, InvalidArgumentError } from 'commander'
+import { join, resolve } from 'node:path'
+import { Command, InvalidArgumentError, Option } from 'commander'
 import { faults } from './faults.ts'
 import { renderReport } from './report.ts'
 import { type TortureOptions, torture } from './run.ts'
@@ -17,17 +17,18 @@ type Flags = Omit<TortureOptions, 'progress' | 'dir'> & { readonly out: string; 
 
 const program = new Command('torture')
   .description('Breaks Kafka, Postgres and the service at random under load, and holds the result against the promise.')
-  .option(
-    '--seed <number>',
-    'which faults come when; a seed repeats the plan',
-    whole,
-    1 + Math.floor(Math.random() * 999_999),
+  .addOption(
+    new Option('--seed <number>', 'which faults come when; a seed repeats the plan')
+      .argParser(whole)
+      .default(1 + Math.floor(Math.random() * 999_999), 'another each time'),
   )
   .option('--minutes <number>', 'how long things are broken', decimal, 10)
   .option('--faults <names>', `which, of: ${Object.keys(faults).join(', ')}`, names, Object.keys(faults))
   .option('--relays <count>', 'relay processes', whole, 2)
   .option('--consumers <count>', 'consumer processes', whole, 2)
   .option('--clients <count>', 'clients at once', whole, 8)
+  .option('--secure', 'Kafka over TLS with SCRAM-SHA-512, Postgres over TLS verified in full', false)
+  .option('--steady-within <seconds>', 'how soon after a fault all must be steady again', decimal, 15)
   .option('--out <folder>', 'where logs, history and report are left', join('.data', 'torture'))
   .option('--json', 'print the report as JSON', false)
 
@@ -43,19 +44,25 @@ async function main({ out, json, ...flags }: Flags): Promise<void> {
     process.exitCode = CANNOT_RUN
     return
   }
-  const dir = join(process.cwd(), out, `seed-${flags.seed}`)
-  await rm(dir, { recursive: true, force: true })
+  const dir = resolve(out, `seed-${flags.seed}`)
   const began = performance.now()
   const progress = (line: string) => {
     const clock = new Date(performance.now() - began).toISOString().slice(11, 19)
     process.stderr.write(`${clock}  ${line}\n`)
   }
+  const way = flags.secure ? 'over TLS and SCRAM' : 'in clear'
   progress(
-    `seed ${flags.seed}, ${flags.minutes} minutes, ${flags.faults.length} kinds of faults; leaves everything in ${dir}`,
+    `seed ${flags.seed}, ${flags.minutes} minutes ${way}, ${flags.faults.length} kinds of faults; leaves everything in ${dir}`,
   )
-  const report = await torture({ ...flags, dir, progress })
-  process.stdout.write(json ? `${JSON.stringify(report, null, 2)}\n` : `${renderReport(report)}\n`)
-  process.exitCode = EXIT[report.verdict.verdict]
+  try {
+    await rm(dir, { recursive: true, force: true })
+    const report = await torture({ ...flags, dir, progress })
+    process.stdout.write(json ? `${JSON.stringify(report, null, 2)}\n` : `${renderReport(report)}\n`)
+    process.exitCode = EXIT[report.verdict.verdict]
+  } catch (error) {
+    process.stderr.write(`It could not run: ${error instanceof Error ? error.stack : error}\n`)
+    process.exitCode = CANNOT_RUN
+  }
 }
 
 function whole(text: string): number {

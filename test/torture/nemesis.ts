@@ -1,42 +1,49 @@
 /** Breaks one part, or two at once, mends them, waits until all is well again, and goes on until its time is over. */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { RecoveryEvidence } from '../../src/messaging/testing/history/evidence.ts'
 import type { HistoryRecorder } from '../../src/messaging/testing/history/recorder.ts'
 import { seededRandom } from '../support/seeded-random.ts'
 import { type Arena, servicesOf } from './arena.ts'
 import { type Dice, type Fault, faults } from './faults.ts'
+import type { Recovery } from './recoveries.ts'
+import type { Waits } from './steadiness.ts'
+import type { Watch } from './watch.ts'
 
 export interface NemesisOptions {
   readonly arena: Arena
+  readonly watch: Watch
+  /** What it waits for before it strikes again. */
+  readonly bounds: Waits
   readonly history: HistoryRecorder
   readonly seed: number
   /** Which of the faults, by name. */
   readonly names: readonly string[]
-  /** Milliseconds since the process began, at which it stops breaking things. */
-  readonly until: number
+  /** Milliseconds for which it breaks things. */
+  readonly forMs: number
   readonly progress: (line: string) => void
 }
 
 /** What it did. */
 export interface Rampage {
-  readonly recoveries: readonly RecoveryEvidence[]
+  readonly recoveries: readonly Recovery[]
   /** Faults that may have made the relay send something again. */
   readonly disturbances: number
   /** Faults that could not be inflicted, and why. */
   readonly failed: readonly string[]
 }
 
-/** Milliseconds within which everything is well again after a fault has been mended. */
-export const RECOVERY_MS = 60_000
+/** Milliseconds after which it no longer waits for all to be well again, and breaks nothing more. */
+const GIVE_UP_MS = 120_000
 
 export async function rampage(options: NemesisOptions): Promise<Rampage> {
-  const { arena, history, seed, names, until, progress } = options
+  const { arena, watch, bounds, history, seed, names, forMs, progress } = options
   const dice = diceOf(seed)
-  const recoveries: RecoveryEvidence[] = []
+  const began = performance.now()
+  const recoveries: Recovery[] = []
   const failed: string[] = []
   let disturbances = 0
 
-  async function strike(name: string, fault: Fault): Promise<void> {
+  /** Resolves to the name of the fault when it landed. */
+  async function strike(name: string, fault: Fault): Promise<readonly string[]> {
     const [low, high] = fault.lastsMs
     const lastsMs = dice.between(low, high)
     const invocation = history.invoke('nemesis', name, { detail: { lastsMs } })
@@ -46,33 +53,56 @@ export async function rampage(options: NemesisOptions): Promise<Rampage> {
       await sleep(lastsMs)
       await mend()
       invocation.ok()
+      return [name]
     } catch (error) {
       invocation.info({ detail: { error: String(error) } })
       failed.push(`${name}: ${error}`)
       progress(`${name} failed: ${error}`)
+      return []
     }
   }
 
-  while (performance.now() < until) {
-    await sleep(dice.between(500, 4_000))
+  async function recover(landed: readonly string[], struckAt: number): Promise<Recovery> {
+    const from = performance.now()
+    const [steady, readyMs] = await Promise.all([
+      watch.steady({ from, bounds, withinMs: GIVE_UP_MS }),
+      untilReady(arena, from),
+    ])
+    const looks = watch.looks.filter(({ at }) => at >= struckAt && at <= (steady?.at ?? Number.POSITIVE_INFINITY))
+    return {
+      faults: landed,
+      endedMs: Math.round(from - began),
+      steadyMs: steady && Math.round(steady.at - from),
+      last: steady?.last ?? [],
+      readyMs,
+      backlog: Math.max(0, ...looks.map(({ pending }) => pending)),
+    }
+  }
+
+  while (performance.now() < began + forMs) {
+    await sleep(dice.between(0, 2_000))
     const chosen = chooseFaults(names, dice)
     const title = chosen.map(([name]) => name).join(' + ')
     progress(title)
-    await Promise.all(chosen.map(([name, fault]) => strike(name, fault)))
-    const tookMs = await recovered(arena)
-    recoveries.push({ name: title, tookMs, withinMs: RECOVERY_MS })
-    progress(
-      tookMs === null ? `${title}: NOT RECOVERED` : `${title}: well again after ${(tookMs / 1_000).toFixed(1)} s`,
-    )
-    if (tookMs === null) break
+    const struckAt = performance.now()
+    const landed = (await Promise.all(chosen.map(([name, fault]) => strike(name, fault)))).flat()
+    const recovery = await recover(landed, struckAt)
+    if (landed.length > 0) recoveries.push(recovery)
+    progress(`${title}: ${say(recovery)}`)
+    if (recovery.steadyMs === null || recovery.readyMs === null) break
   }
   return { recoveries, disturbances, failed }
 }
 
+function say({ steadyMs, readyMs, backlog }: Recovery): string {
+  if (steadyMs === null || readyMs === null) return 'NOT RECOVERED'
+  const [steady, ready] = [steadyMs, readyMs].map((ms) => (ms / 1_000).toFixed(1))
+  return `steady after ${steady} s, ready after ${ready} s, backlog up to ${backlog}`
+}
+
 /** Milliseconds until every process is ready; `null` when it takes too long. */
-async function recovered(arena: Arena): Promise<number | null> {
-  const from = performance.now()
-  const ready = servicesOf(arena).map((service) => service.until(true, { withinMs: RECOVERY_MS }))
+async function untilReady(arena: Arena, from: number): Promise<number | null> {
+  const ready = servicesOf(arena).map((service) => service.until(true, { withinMs: GIVE_UP_MS }))
   return await Promise.all(ready).then(
     () => Math.round(performance.now() - from),
     () => null,

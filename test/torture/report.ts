@@ -1,73 +1,55 @@
-/** What a torture has shown, as data and as text. */
+/** What a torture has shown, as data and as text. Times in milliseconds. */
 import type { Verdict } from '../../src/messaging/testing/history/check-history.ts'
-import type { Evidence, HistoryEntry, ObservedRecord } from '../../src/messaging/testing/history/evidence.ts'
+import type { CopiesByCause } from './duplicates.ts'
+import { clock, type Recovery, type RecoveryLimits, type RecoveryTimes, timesOf } from './recoveries.ts'
+import type { Waits } from './steadiness.ts'
 
 export interface TortureReport {
   readonly seed: number
   readonly minutes: number
+  /** Authentications at Kafka where all was over TLS, renewed ones included; `null` where all was in clear. */
+  readonly authentications: number | null
+  readonly machine: { readonly cores: number; readonly loadAverages: readonly [before: number, after: number] }
   readonly verdict: Verdict
-  /** Further copies on the topic, by what was going on when they were sent. */
-  readonly duplicatesByCause: Readonly<Record<string, number>>
-  /** Milliseconds until every process was ready again, by fault. */
-  readonly recoveries: Evidence['recoveries']
-  /** Milliseconds from the last fault until nothing was pending or unprocessed; `null` when it did not come to that. */
+  /** Over the whole run, faults included. */
+  readonly perSecond: { readonly mutationsOk: number; readonly events: number }
+  readonly copies: CopiesByCause
+  readonly steady: {
+    /** No wait was longer while it was steady. */
+    readonly bounds: Waits
+    /** For so long at least. */
+    readonly holdMs: number
+    /** Whether the bounds are the usual ones: otherwise the machine was slower than they are before anything was broken. */
+    readonly usual: boolean
+  }
+  readonly limits: RecoveryLimits
+  readonly recoveries: readonly Recovery[]
+  readonly recoveryByFault: Readonly<Record<string, RecoveryTimes>>
+  /** From the last fault until nothing was pending or unprocessed; `null` when it did not come to that. */
   readonly caughtUpMs: number | null
   /** Faults that could not be inflicted. */
   readonly failedFaults: readonly string[]
-  /** Mutations a second that were answered ok, over the whole run. */
-  readonly okPerSecond: number
-}
-
-/** Milliseconds after a fault within which a copy is laid to it: a publisher repeats for so long. */
-const AFTERMATH_MS = 40_000
-
-/** Lays each further copy to the fault that began last before it was sent. */
-export function attributeDuplicates({ records, history }: Evidence): Record<string, number> {
-  const spans = faultSpans(history)
-  const causes: Record<string, number> = {}
-  for (const { at = 0 } of furtherCopies(records)) {
-    const cause = spans.findLast(({ from, to }) => from <= at && at <= to + AFTERMATH_MS)?.name ?? 'no fault'
-    causes[cause] = (causes[cause] ?? 0) + 1
-  }
-  return causes
-}
-
-function furtherCopies(records: readonly ObservedRecord[]): ObservedRecord[] {
-  const seen = new Set<string>()
-  return records.filter(({ id }) => {
-    if (id === null || !seen.has(id)) {
-      if (id !== null) seen.add(id)
-      return false
-    }
-    return true
-  })
-}
-
-function faultSpans(history: readonly HistoryEntry[]): { name: string; from: number; to: number }[] {
-  const begun = new Map<string, number>()
-  const spans: { name: string; from: number; to: number }[] = []
-  for (const { actor, kind, operation, name, at } of history) {
-    if (actor !== 'nemesis') continue
-    if (kind === 'invoke') begun.set(operation, at)
-    else spans.push({ name, from: begun.get(operation) ?? at, to: at })
-  }
-  return spans.sort((a, b) => a.from - b.from)
 }
 
 /** The report for a reader. */
 export function renderReport(report: TortureReport): string {
-  const { verdict, recoveries, caughtUpMs } = report
+  const { verdict, perSecond, machine, authentications } = report
   const { counts } = verdict
   const { ok, fail, info } = counts.operations
-  const took = recoveries.flatMap(({ tookMs }) => tookMs ?? []).sort((a, b) => a - b)
+  const [before, after] = machine.loadAverages.map((load) => load.toFixed(1))
   return [
-    `Torture with seed ${report.seed}, ${report.minutes} minutes: ${verdict.verdict.toUpperCase()}`,
+    `Torture with seed ${report.seed}, ${report.minutes} minutes${authentications === null ? '' : ', --secure'}: ${verdict.verdict.toUpperCase()}`,
     '',
-    `Mutations: ${ok} ok, ${fail} failed for certain, ${info} unknown; ${report.okPerSecond.toFixed(0)} ok a second.`,
+    authentications === null
+      ? 'Kafka and Postgres in clear.'
+      : `Kafka over TLS with SCRAM-SHA-512, ${authentications} authentications; Postgres over TLS, verified in full.`,
+    `Machine: ${machine.cores} cores, load average ${before} before and ${after} after.`,
+    `Load: ${perSecond.mutationsOk.toFixed(0)} mutations ok and ${perSecond.events.toFixed(0)} events a second; ${ok} ok, ${fail} failed for certain, ${info} unknown.`,
     `Events: ${counts.committed} committed, ${counts.records} records, ${counts.duplicates} of them further copies, ${counts.setAside} set aside.`,
+    `Further copies by cause: ${list(report.copies.explained)}; ${report.copies.unexplained === 0 ? 'all are explained' : `UNEXPLAINED ${report.copies.unexplained}`}.`,
     `Faults that landed: ${list(counts.faults)}.`,
-    `Further copies by what was going on: ${list(report.duplicatesByCause)}.`,
-    `Recovery: ${took.length} times, median ${seconds(took[Math.floor(took.length / 2)])}, longest ${seconds(took.at(-1))}; the backlog was gone ${seconds(caughtUpMs ?? undefined)} after the end.`,
+    '',
+    ...renderRecoveries(report),
     ...report.failedFaults.map((failed) => `Not inflicted: ${failed}`),
     ...verdict.doubts.map((doubt) => `Proves nothing: ${doubt}.`),
     ...Object.entries(verdict.violationCounts).map(([invariant, count]) => `${invariant} is broken ${count} times:`),
@@ -78,11 +60,33 @@ export function renderReport(report: TortureReport): string {
   ].join('\n')
 }
 
+function renderRecoveries({ recoveries, recoveryByFault, limits, steady, caughtUpMs }: TortureReport): string[] {
+  const { broker, effect, answer } = steady.bounds
+  const all = timesOf(recoveries, limits.steadyMs)
+  const row = (name: string, { landed, medianMs, longestMs }: RecoveryTimes) =>
+    `  ${name.padEnd(20)} ${String(landed).padStart(6)} ${seconds(medianMs).padStart(9)} ${seconds(longestMs).padStart(9)}`
+  return [
+    `From the end of a fault until the system was steady: for ${seconds(steady.holdMs)} no event pending longer than ${seconds(broker)}, none without its effect longer than ${seconds(effect)}, no client without an answer longer than ${seconds(answer)}.`,
+    ...(steady.usual ? [] : ['These are no usual bounds: the machine was slower before anything was broken.']),
+    `  ${'fault'.padEnd(20)} landed    median   longest`,
+    ...Object.entries(recoveryByFault).map(([name, times]) => row(name, times)),
+    row('any', all),
+    `${all.landed - all.late} of ${all.landed} within ${seconds(limits.steadyMs)}. The backlog was gone ${seconds(caughtUpMs)} after the end.`,
+    ...recoveries.filter(({ steadyMs }) => (steadyMs ?? Number.POSITIVE_INFINITY) > limits.steadyMs).map(renderLate),
+    '',
+  ]
+}
+
+function renderLate({ faults, endedMs, steadyMs, last, readyMs, backlog }: Recovery): string {
+  const after = `${faults.join(' + ')}, which ended at ${clock(endedMs)}`
+  return `LATE: ${after}: steady after ${seconds(steadyMs)}, ready after ${seconds(readyMs)}; last to come back: ${last.join(', ')}; backlog up to ${backlog}.`
+}
+
 function list(counts: Readonly<Record<string, number>>): string {
   const entries = Object.entries(counts).sort(([, a], [, b]) => b - a)
   return entries.length === 0 ? 'none' : entries.map(([name, count]) => `${name} ${count}`).join(', ')
 }
 
-function seconds(ms: number | undefined): string {
-  return ms === undefined ? 'never' : `${(ms / 1_000).toFixed(1)} s`
+function seconds(ms: number | null): string {
+  return ms === null ? 'never' : `${(ms / 1_000).toFixed(1)} s`
 }
