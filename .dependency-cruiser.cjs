@@ -6,7 +6,7 @@ const mayImport = (part, ...allowed) => ({
   to: { path: '^src/', pathNot: [part, ...allowed].map((other) => `^src/${other}(/|\\.ts$)`) },
 })
 
-const ground = 'messaging/(envelope|transport|source|errors|lifecycle|telemetry)'
+const ground = 'messaging/(envelope|transport|source|errors|json|lifecycle|telemetry)'
 const library = ['messaging/index', 'messaging/kafka/index']
 
 module.exports = {

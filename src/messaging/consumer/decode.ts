@@ -6,6 +6,7 @@
  */
 import { v5 as uuidv5 } from 'uuid'
 import type { AggregateRef, Envelope, TraceContext } from '../envelope.ts'
+import { parseJson } from '../json.ts'
 import type { IncomingRecord, TopicPartition } from '../transport.ts'
 import type { ReceivedEvent } from './handlers.ts'
 
@@ -118,7 +119,7 @@ export function defaultAggregateTypeOf(prefix: string): (topic: string) => strin
 
 function parse(text: string): unknown {
   try {
-    return JSON.parse(text)
+    return parseJson(text)
   } catch {
     throw new UndecodablePayloadError()
   }

@@ -1,5 +1,6 @@
 /** What operators look at: held keys and dead letters. Payloads are not among it; they are read one by one, on purpose. */
 import type { Knex } from 'knex'
+import { parseJson } from '../json.ts'
 import type { HeldKeyRef, HeldKeyRequest } from './held-keys.ts'
 import type { DeadLetterState } from './queries.ts'
 
@@ -134,17 +135,18 @@ export async function readDeadLetter(
   readonly headers: Record<string, string>
 } | null> {
   const { rows } = await db.raw<{
-    rows: { key: Buffer | null; value: Buffer | null; headers: Record<string, string> | null }[]
+    rows: { key: Buffer | null; value: Buffer | null; headers: string | null }[]
   }>(
     `select record_key as key,
             record_value as value,
-            record_headers as headers
+            record_headers::text as headers
        from dead_letters
       where seq = :seq::bigint`,
     { seq: seq.toString() },
   )
   const [row] = rows
-  return row?.headers ? { key: row.key, value: row.value, headers: row.headers } : null
+  if (!row?.headers) return null
+  return { key: row.key, value: row.value, headers: parseJson(row.headers) as Record<string, string> }
 }
 
 /**

@@ -1,5 +1,6 @@
 /** The SQL on `dead_letters`. One function, one statement; rows do not leave this file. */
 import type { Knex } from 'knex'
+import { parseJson } from '../json.ts'
 import type { IncomingRecord, TopicPartition } from '../transport.ts'
 import type { HeldKeyRef } from './held-keys.ts'
 
@@ -36,7 +37,7 @@ interface RecordRow {
   record_offset: string
   record_key: Buffer | null
   record_value: Buffer | null
-  record_headers: Record<string, string>
+  record_headers: string
   recorded_at: Date
 }
 
@@ -107,7 +108,8 @@ const FOREIGN = 'on conflict (holder, topic, partition, record_offset) where eve
  */
 export async function selectNext(trx: Knex.Transaction, key: HeldKeyRef): Promise<StoredRecord | null> {
   const { rows } = await trx.raw<{ rows: RecordRow[] }>(
-    `select seq::text, event_id, event_type, topic, partition, record_offset::text, record_key, record_value, record_headers, recorded_at
+    `select seq::text, event_id, event_type, topic, partition, record_offset::text, record_key, record_value,
+            record_headers::text, recorded_at
        from dead_letters
       where holder = :holder
         and topic = :topic
@@ -160,7 +162,7 @@ function toStoredRecord(row: RecordRow): StoredRecord {
       timestamp: row.recorded_at,
       key: row.record_key,
       value: row.record_value,
-      headers: row.record_headers,
+      headers: parseJson(row.record_headers) as Record<string, string>,
     },
   }
 }

@@ -1,6 +1,7 @@
 import { expect, test } from '@jest/globals'
 import { listDeadLetters, listHeldKeys, readDeadLetter } from '../../../src/messaging/dead-letters/list.ts'
 import { requestResume, requestRetryNow, requestSkip } from '../../../src/messaging/dead-letters/requests.ts'
+import { eventually } from '../../../src/messaging/testing/index.ts'
 import { recordOf, TOPIC } from '../consumer/scripted-subscriber.ts'
 import { createSetting, idOf, joinSetting, type Setting, writeEffect } from '../consumer/setting.ts'
 
@@ -8,18 +9,20 @@ const KEY = { holder: 'summary', topic: TOPIC, aggregateType: 'order', aggregate
 /** Class and place, and nothing of the message. */
 const RANGE_ERROR = expect.stringMatching(/^RangeError at dead-letters\/parking\.test\.ts:\d+:\d+$/)
 
-/** A consumer whose handler refuses the events in `refused`. */
+/** A consumer whose handler refuses the events in `refused`, and notes the headers of those that it accepts. */
 async function createRefusing(options: Parameters<typeof createSetting>[1] = {}) {
   const refused = new Set<string>()
+  const accepted: Readonly<Record<string, string>>[] = []
   const setting = await createSetting(async (trx, event) => {
     if (refused.has(event.id)) throw new RangeError(`secret ${JSON.stringify(event.payload)}`)
     await writeEffect(trx, event)
+    accepted.push(event.headers)
   }, options)
-  return { setting, refused, [Symbol.asyncDispose]: () => setting[Symbol.asyncDispose]() }
+  return { setting, refused, accepted, [Symbol.asyncDispose]: () => setting[Symbol.asyncDispose]() }
 }
 
 async function letGo({ db }: Setting): Promise<void> {
-  while ((await listHeldKeys(db)).length > 0) await new Promise((resolve) => setTimeout(resolve, 20))
+  await eventually('every key is let go', async () => (await listHeldKeys(db)).length === 0)
 }
 
 test('PC-61: after the last attempt a key is parked with its event whole, and all other keys go on', async () => {
@@ -125,9 +128,10 @@ test('a resume that fails again leaves the key parked at the event that failed, 
 
   refused.delete(idOf(first))
   await requestResume(setting.db, KEY)
-  while ((await listHeldKeys(setting.db))[0]?.eventId !== idOf(second)) {
-    await new Promise((resolve) => setTimeout(resolve, 20))
-  }
+  await eventually(
+    'the second is the one that failed',
+    async () => (await listHeldKeys(setting.db))[0]?.eventId === idOf(second),
+  )
 
   expect(await setting.effects()).toEqual([idOf(first)])
   expect(await listHeldKeys(setting.db)).toMatchObject([{ state: 'parked', request: null }])
@@ -213,6 +217,24 @@ test('a record without a usable event id is a dead letter of its place, parks no
     { eventId: null, offset: 2n, reason: 'NO_KEY' },
     { eventId: null, offset: 3n, reason: 'NO_EVENT_TYPE' },
   ])
+})
+
+test('what is set aside keeps the names of its headers, and a handler gets them when it is resumed', async () => {
+  await using refusing = await createRefusing({ maxAttempts: 1 })
+  const { setting, refused, accepted } = refusing
+  // Names that the platform's own parser takes for one another.
+  const records = ['\\', '"', '\n'].map((name, offset) => recordOf(offset, { key: 'a', headers: { [name]: 'x' } }))
+  for (const record of records) refused.add(idOf(record))
+
+  await setting.subscriber.deliverAll(records)
+  const letters = await listDeadLetters(setting.db)
+  const whole = await Promise.all(letters.map(({ seq }) => readDeadLetter(setting.db, seq)))
+  refused.clear()
+  await requestResume(setting.db, KEY)
+  await letGo(setting)
+
+  expect(whole.map((letter) => letter?.headers)).toEqual(records.map(({ headers }) => headers))
+  expect(accepted).toEqual([{ '\\': 'x' }, { '"': 'x' }, { '\n': 'x' }])
 })
 
 test('a foreign record can be consumed under an id that comes from its place', async () => {

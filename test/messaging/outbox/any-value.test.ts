@@ -2,17 +2,12 @@
 import { isDeepStrictEqual } from 'node:util'
 import { expect, test } from '@jest/globals'
 import fc from 'fast-check'
+import { parseJson } from '../../../src/messaging/json.ts'
 import { appendToOutbox } from '../../../src/messaging/outbox/append.ts'
 import { inTransaction } from '../../../src/messaging/outbox/transaction.ts'
 import { createTestDatabase } from '../../support/database.ts'
 import { orderEvent } from '../../support/events.ts'
 
-/**
- * Left out, since this test could not read it back: the JSON.parse of Node 24
- * takes the key `"` for the key `\\` where it has parsed such an object before.
- * The text that is stored and sent is right.
- */
-const hasEscapedKey = (json: string) => /"(?:[^"\\]|\\.)*\\.(?:[^"\\]|\\.)*":/.test(json)
 const refused = (json: string) => /\\u0000|\\ud[89a-f]/i.test(json)
 const storable = (text: string) => text.isWellFormed() && !text.includes('\0')
 const anyText = fc.string({ unit: 'binary', maxLength: 40 })
@@ -39,15 +34,15 @@ test('sends every JSON value that Postgres can store as it was given', async () 
       async (given) => {
         const events = given
           .filter(({ id, header }) => id !== '' && storable(id) && storable(header))
-          .filter(({ value }) => !refused(JSON.stringify(value)) && !hasEscapedKey(JSON.stringify(value)))
+          .filter(({ value }) => !refused(JSON.stringify(value)))
           .map(({ value, id, header }) => orderEvent('OrderPlaced', id, { payload: value, headers: { text: header } }))
 
         const envelopes = await inTransaction(database.db, (trx) => appendToOutbox(trx, events))
 
         for (const [index, { payload, aggregate, headers }] of envelopes.entries()) {
           const event = events[index]
-          const sent = payload === null ? null : JSON.parse(payload)
-          expect(isDeepStrictEqual(sent, JSON.parse(JSON.stringify(event?.payload)))).toBe(true)
+          const sent = payload === null ? null : parseJson(payload)
+          expect(isDeepStrictEqual(sent, parseJson(JSON.stringify(event?.payload)))).toBe(true)
           expect([aggregate, headers]).toEqual([event?.aggregate, event?.headers])
         }
         const rows = await database
