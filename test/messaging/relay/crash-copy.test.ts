@@ -7,7 +7,7 @@ import { eventually } from '../../../src/messaging/testing/index.ts'
 import { createTestDatabase } from '../../support/database.ts'
 import { orderEvent } from '../../support/events.ts'
 import { testBrokers, uniqueTopic } from '../../support/kafka.ts'
-import type { TestThreadData } from '../../support/relay/thread.ts'
+import type { TestThreadData } from '../../support/relay/thread-data.ts'
 import { createWitness } from '../kafka/witness.ts'
 import { owns, unpublished } from './setting.ts'
 
