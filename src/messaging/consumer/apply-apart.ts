@@ -5,7 +5,7 @@
  * Each event has its own transaction. Those behind the first unfinished one are
  * remembered in the inbox, so that the redelivery from there on finds them done.
  */
-import { selectProcessed, storeOffset } from '../inbox/queries.ts'
+import { selectProcessed } from '../inbox/queries.ts'
 import { type DeliveryResult, dedupeSpan, processSpan } from '../telemetry/tracing.ts'
 import type { TopicPartition } from '../transport.ts'
 import { applyOne } from './apply-one.ts'
@@ -45,7 +45,7 @@ export async function applyApart(
       const failure = await applyItem(context, item, known, state)
       if (failure) return progress({ kind: 'interrupted', failure })
     }
-    if (state.stored !== state.finished) await storeOffset(db, group, where, state.finished)
+    if (state.stored !== state.finished) await passTo(context, where, state.finished)
   } catch (error) {
     return progress({ kind: 'interrupted', failure: classify(error, 'prepare', false) })
   }
@@ -109,6 +109,16 @@ async function applyItem(
     }
   }
   return null
+}
+
+/** Stores an offset behind records without effect, so that a restored database does not ask for them again. */
+export async function passTo(
+  { db, bounds }: ConsumerContext,
+  where: TopicPartition,
+  nextOffset: bigint,
+): Promise<void> {
+  await bounds.offsets.store(db, where, nextOffset)
+  bounds.offsets.committed(where, nextOffset)
 }
 
 /** Counts and traces a delivery without effect: an unknown type, or a copy of what was processed. */

@@ -4,7 +4,7 @@
  */
 import { lockHeldKeys, releaseKeys } from '../dead-letters/held-keys.ts'
 import { insertDeadLetters } from '../dead-letters/queries.ts'
-import { markProcessed, selectProcessed, storeOffset } from '../inbox/queries.ts'
+import { markProcessed, selectProcessed } from '../inbox/queries.ts'
 import { dedupeSpan, processSpan } from '../telemetry/tracing.ts'
 import { type ConsumerContext, keyOf, letterOf, tracedOf } from './context.ts'
 import { countDeliveries, recordDelay, recordDuration } from './count.ts'
@@ -84,7 +84,7 @@ async function tryOnce(
   const { envelope, where } = delivery
   const key = keyOf(context, delivery)
 
-  return await attempt<Tried>(db, bounds, async ({ trx, begun, handle, finish }) => {
+  return await attempt<Tried>(db, bounds, async ({ trx, begun, handle, finish, store }) => {
     const { backend, held } = await lockHeldKeys(trx, key, [key])
     begun(backend)
     const [before] = held
@@ -94,7 +94,7 @@ async function tryOnce(
       if (known.size === 0) {
         await insertDeadLetters(trx, [letterOf(context, delivery)], { state: 'waiting', reason: null, attempts: 0 })
       }
-      await storeOffset(trx, group, where, nextOffset)
+      await store(where, nextOffset)
       return { kind: known.size === 0 ? 'waiting' : 'duplicate' }
     }
     if (before && before.dueInMs > 0) {
@@ -107,7 +107,7 @@ async function tryOnce(
     finish()
     if (before) await releaseKeys(trx, key, [key])
     // Last, and ours: where a handler has swallowed an error, Postgres refuses it.
-    await storeOffset(trx, group, where, nextOffset)
+    await store(where, nextOffset)
     return { kind: isNew ? 'processed' : 'duplicate' }
   })
 }

@@ -7,7 +7,7 @@
  */
 import { lockHeldKeys } from '../dead-letters/held-keys.ts'
 import { insertDeadLetters } from '../dead-letters/queries.ts'
-import { markProcessed, selectProcessed, storeOffset } from '../inbox/queries.ts'
+import { markProcessed, selectProcessed } from '../inbox/queries.ts'
 import { type Poll, pollSpan } from '../telemetry/batch-span.ts'
 import { type DeliveryResult, dedupeSpan, processSpan } from '../telemetry/tracing.ts'
 import type { TopicPartition } from '../transport.ts'
@@ -60,7 +60,7 @@ async function applyInOne(
     await handleAll(context, sorted.fresh, current, spans)
     current.finish()
     // Last, and ours: where a handler has swallowed an error, Postgres refuses it.
-    await storeOffset(current.trx, group, where, nextOffset)
+    await current.store(where, nextOffset)
     return sorted
   })
 

@@ -7,7 +7,6 @@
  * that is away is waited for.
  */
 
-import { selectOffset } from '../inbox/queries.ts'
 import { type Backoff, backoffMs } from '../lifecycle/backoff.ts'
 import { systemClock } from '../lifecycle/clock.ts'
 import { silentLogger } from '../lifecycle/logger.ts'
@@ -26,6 +25,7 @@ import { OrderAudit } from './order-audit.ts'
 import { tellPhase } from './phase-log.ts'
 import { carryOutRequests } from './redrive.ts'
 import type { ConsumerStatus } from './status.ts'
+import { StoredOffsets } from './stored-offsets.ts'
 
 /** A running consumer. */
 export interface Consumer extends Running {
@@ -43,6 +43,10 @@ export interface Consumer extends Running {
 /** Postgres may come up after us. */
 const ASK_AGAIN: Backoff = { firstMs: 250, maxMs: 5_000 }
 const CAUGHT_UP_LOOK_MS = 20
+/** Milliseconds between two looks whether the database has gone back where nothing is stored at the moment. */
+const CHECK_MS = 10_000
+/** Milliseconds before the group is joined again after that. */
+const REJOIN_MS = 250
 
 /**
  * Joins the group and handles events until stopped. Throws `InvalidOptionError`
@@ -56,6 +60,8 @@ export function startConsumer(options: ConsumerOptions): Consumer {
   const { db, subscriber, handlers, logger = silentLogger, clock = systemClock, topicPrefix = '' } = options
   const board = new Board()
   let subscription: ActiveSubscription | null = null
+  let wentBack = new AbortController()
+  const offsets = new StoredOffsets(groupId, () => wentBack.abort())
 
   const running = run(
     async ({ draining, cancelled }) => {
@@ -68,44 +74,59 @@ export function startConsumer(options: ConsumerOptions): Consumer {
           aggregateTypeOf: options.aggregateTypeOf ?? defaultAggregateTypeOf(topicPrefix),
           deriveIds: tuning.deriveIds,
         },
-        bounds: { handlerTimeoutMs: tuning.handlerTimeoutMs, clock, cancelled, logger },
+        bounds: { handlerTimeoutMs: tuning.handlerTimeoutMs, clock, cancelled, logger, offsets },
         clock,
         logger,
         board,
         audit: new OrderAudit(groupId, logger),
         draining,
       }
-      const deliver = createDelivery(context)
-      const inHand = new Set<Promise<BatchOutcome>>()
-      const active = subscriber.subscribe({
-        groupId,
-        topics,
-        startOffset: (where) => startOffset(context, where),
-        deliver: (batch) => {
-          const delivered = deliver(batch).finally(() => inHand.delete(delivered))
-          inHand.add(delivered)
-          return delivered
-        },
-      })
-      subscription = active
-      using _lag = reportLag(groupId, active)
-
-      const ended = new AbortController()
-      const untilEnd = { ...context, draining: AbortSignal.any([draining, ended.signal]) }
-      const requests = carryOutRequests(untilEnd)
-      const telling = tellPhase(untilEnd, () => active.status())
-      try {
-        await Promise.race([active.done, aborted(draining)])
-      } finally {
-        ended.abort()
-        await active.stop()
-        // A driver whose own patience has ended first leaves a transaction behind; `cancelled` ends that.
-        await Promise.all([requests, telling, ...inHand])
+      while (!draining.aborted) {
+        wentBack = new AbortController()
+        const { signal } = wentBack
+        await follow(context, signal)
+        if (!signal.aborted || draining.aborted) return
+        logger.warn({ consumer: groupId }, 'The database has gone back; asking the broker again for what is lost')
+        offsets.clear()
+        await clock.pause(REJOIN_MS, draining)
       }
-      await active.done
     },
     { graceMs: tuning.graceMs },
   )
+
+  /** Subscribes, and resolves when the consumer drains or `again` aborts; rejects when the subscription fails for good. */
+  async function follow(context: ConsumerContext, again: AbortSignal): Promise<void> {
+    const { draining } = context
+    const deliver = createDelivery(context)
+    const inHand = new Set<Promise<BatchOutcome>>()
+    const active = subscriber.subscribe({
+      groupId,
+      topics,
+      startOffset: (where) => startOffset(context, where),
+      deliver: (batch) => {
+        const delivered = deliver(batch).finally(() => inHand.delete(delivered))
+        inHand.add(delivered)
+        return delivered
+      },
+    })
+    subscription = active
+    using _lag = reportLag(groupId, active)
+
+    const ended = new AbortController()
+    const untilEnd = { ...context, draining: AbortSignal.any([draining, ended.signal]) }
+    const requests = carryOutRequests(untilEnd)
+    const telling = tellPhase(untilEnd, () => active.status())
+    const checking = checkOffsets(untilEnd)
+    try {
+      await Promise.race([active.done, aborted(draining), aborted(again)])
+    } finally {
+      ended.abort()
+      await active.stop()
+      // A driver whose own patience has ended first leaves a transaction behind; `cancelled` ends that.
+      await Promise.all([requests, telling, checking, ...inHand])
+    }
+    await active.done
+  }
 
   const status = (): ConsumerStatus => {
     const of = subscription?.status() ?? { phase: 'joining', reason: null, partitions: [] }
@@ -135,11 +156,11 @@ export function startConsumer(options: ConsumerOptions): Consumer {
  * it has forgotten.
  */
 async function startOffset(context: ConsumerContext, where: TopicPartition): Promise<StartOffset> {
-  const { db, group, board, audit, clock, draining, logger } = context
+  const { db, group, bounds, board, audit, clock, draining, logger } = context
   audit.restart(where)
   for (let tries = 1; !draining.aborted; tries++) {
     try {
-      const stored = await untraced(() => selectOffset(db, group, where))
+      const stored = await untraced(() => bounds.offsets.begin(db, where))
       board.recovered(where)
       return stored ?? 'earliest'
     } catch (error) {
@@ -151,6 +172,15 @@ async function startOffset(context: ConsumerContext, where: TopicPartition): Pro
   }
   // Nothing is delivered any more.
   return 'earliest'
+}
+
+/** Looks whether the database has gone back, until the subscription ends. Never rejects. */
+async function checkOffsets({ db, bounds, clock, draining }: ConsumerContext): Promise<void> {
+  while (!draining.aborted) {
+    await clock.pause(CHECK_MS, draining)
+    // A database that is away is told of elsewhere.
+    if (!draining.aborted) await untraced(() => bounds.offsets.check(db)).catch(() => {})
+  }
 }
 
 function reportLag(groupId: string, active: ActiveSubscription): Disposable {

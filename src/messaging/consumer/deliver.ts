@@ -7,10 +7,9 @@
  * delivers again, and the memory makes that a duplicate.
  */
 import { selectRest } from '../dead-letters/held-keys.ts'
-import { storeOffset } from '../inbox/queries.ts'
 import { type Backoff, backoffMs } from '../lifecycle/backoff.ts'
 import type { BatchOutcome, IncomingBatch, IncomingRecord, TopicPartition } from '../transport.ts'
-import { applyApart, note, type Progress } from './apply-apart.ts'
+import { applyApart, note, type Progress, passTo } from './apply-apart.ts'
 import { applyTogether } from './apply-together.ts'
 import { placeOf } from './board.ts'
 import type { ConsumerContext } from './context.ts'
@@ -107,14 +106,13 @@ function auditOrder(
   }
 }
 
-/** Stores an offset behind records without effect, so that a restored database does not ask for them again. */
 async function passOver(
-  { group, db }: ConsumerContext,
+  context: ConsumerContext,
   where: TopicPartition,
   nextOffset: bigint,
 ): Promise<AttemptFailure | null> {
   try {
-    await storeOffset(db, group, where, nextOffset)
+    await passTo(context, where, nextOffset)
     return null
   } catch (error) {
     return classify(error, 'prepare', false)

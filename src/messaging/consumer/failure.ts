@@ -3,6 +3,7 @@
  * handled: the one is waited out and costs nothing, the other counts attempts.
  */
 import { errorType } from '../telemetry/attributes.ts'
+import { DatabaseWentBackError } from './stored-offsets.ts'
 
 /** What an attempt was doing when it failed. */
 export type AttemptPhase =
@@ -54,6 +55,7 @@ export function classify(error: unknown, phase: AttemptPhase, severed: boolean):
   const failure = { reason, at, detail: inShort(reason, at), error }
   if (error instanceof StoppedError) return { ...failure, kind: 'stopped' }
   if (error instanceof HandlerTimeoutError) return { ...failure, kind: 'event' }
+  if (error instanceof DatabaseWentBackError) return { ...failure, kind: 'outage' }
   // Before a handler runs there is nothing of the event's in it, whatever it is: a missing table, a wrong password.
   if (phase === 'begin' || phase === 'prepare') return { ...failure, kind: 'outage' }
   if (isPassing(codeOf(error))) return { ...failure, kind: 'outage' }

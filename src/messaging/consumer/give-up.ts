@@ -8,7 +8,7 @@
 import { appendDeadLetter } from '../dead-letters/dead-letter-topic.ts'
 import { lockHeldKeys, parkKey, recordAttempts, releaseKeys } from '../dead-letters/held-keys.ts'
 import { insertDeadLetters } from '../dead-letters/queries.ts'
-import { selectProcessed, storeOffset } from '../inbox/queries.ts'
+import { selectProcessed } from '../inbox/queries.ts'
 import { backoffMs } from '../lifecycle/backoff.ts'
 import type { TopicPartition } from '../transport.ts'
 import { type ConsumerContext, fieldsOf, keyOf, letterOf } from './context.ts'
@@ -37,7 +37,7 @@ export async function giveUp(
   const { group, db, bounds, tuning, clock } = context
   const key = keyOf(context, delivery)
 
-  const given = await attempt<Consequence>(db, bounds, async ({ trx }) => {
+  const given = await attempt<Consequence>(db, bounds, async ({ trx, store }) => {
     const { held } = await lockHeldKeys(trx, key, [key])
     const [before] = held
     // Parked by an instance that had the partition: the next delivery lets the event wait behind its own dead letter.
@@ -59,7 +59,7 @@ export async function giveUp(
     await parkKey(trx, key)
     await insertDeadLetters(trx, [letter], { state: 'dead', reason: failure.detail, attempts })
     if (tuning.deadLetterTopics) await appendDeadLetter(trx, letter, failure.reason)
-    await storeOffset(trx, group, delivery.where, nextOffset)
+    await store(delivery.where, nextOffset)
     return { kind: 'parked', attempts }
   })
   if (given.ok) report(context, delivery, failure, given.value)
@@ -82,10 +82,10 @@ export async function setForeignAside(
     where,
     record,
   }
-  const aside = await attempt(db, bounds, async ({ trx }) => {
+  const aside = await attempt(db, bounds, async ({ trx, store }) => {
     const isNew = (await insertDeadLetters(trx, [letter], { state: 'dead', reason, attempts: 0 })) > 0
     if (isNew && tuning.deadLetterTopics) await appendDeadLetter(trx, letter, reason)
-    await storeOffset(trx, group, where, nextOffset)
+    await store(where, nextOffset)
     return isNew
   })
   if (aside.ok && aside.value) {

@@ -12,15 +12,18 @@ import { type Backoff, backoffMs } from '../lifecycle/backoff.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
 import { errorType } from '../telemetry/attributes.ts'
+import type { TopicPartition } from '../transport.ts'
 import { type AttemptFailure, type AttemptPhase, classify, HandlerTimeoutError, StoppedError } from './failure.ts'
+import type { StoredOffsets } from './stored-offsets.ts'
 
-/** What bounds an attempt. */
+/** What bounds an attempt, and where the offsets go that it stores. */
 export interface AttemptBounds {
   readonly handlerTimeoutMs: number
   readonly clock: Clock
   /** Aborts when work in hand is to be given up. */
   readonly cancelled: AbortSignal
   readonly logger: Logger
+  readonly offsets: StoredOffsets
 }
 
 /** A transaction in progress. */
@@ -32,6 +35,8 @@ export interface Attempt {
   handle(work: () => Promise<void>): Promise<void>
   /** Says that only our own last statements follow. */
   finish(): void
+  /** Stores in this transaction that all effects below `nextOffset` are in the database. */
+  store(where: TopicPartition, nextOffset: bigint): Promise<void>
 }
 
 /** What an attempt came to. */
@@ -49,7 +54,7 @@ export async function attempt<T>(
   bounds: AttemptBounds,
   work: (attempt: Attempt) => Promise<T>,
 ): Promise<Attempted<T>> {
-  const state: AttemptState = { phase: 'begin', backend: null, connection: null, failed: null }
+  const state: AttemptState = { phase: 'begin', backend: null, connection: null, failed: null, stored: [] }
   try {
     const value = await db.transaction(async (trx): Promise<T> => {
       state.phase = 'prepare'
@@ -63,7 +68,10 @@ export async function attempt<T>(
       }
     })
     // Knex resolves where the callback has rejected with undefined, as a handler may.
-    if (!state.failed) return { ok: true, value }
+    if (!state.failed) {
+      for (const { where, nextOffset } of state.stored) bounds.offsets.committed(where, nextOffset)
+      return { ok: true, value }
+    }
     return { ok: false, failure: classify(state.failed.error, state.phase, false) }
   } catch (error) {
     const cause = state.failed ? state.failed.error : error
@@ -80,6 +88,7 @@ interface AttemptState {
   backend: BackendRef | null
   connection: Connection | null
   failed: { readonly error: unknown } | null
+  readonly stored: { readonly where: TopicPartition; readonly nextOffset: bigint }[]
 }
 
 /** node-postgres's client, as far as we look at it. */
@@ -105,6 +114,10 @@ function attemptOn(trx: Knex.Transaction, state: AttemptState, bounds: AttemptBo
     },
     finish() {
       state.phase = 'finish'
+    },
+    async store(where, nextOffset) {
+      await bounds.offsets.store(trx, where, nextOffset)
+      state.stored.push({ where, nextOffset })
     },
   }
 }

@@ -79,25 +79,71 @@ export async function selectOffset(db: Knex, consumer: string, where: TopicParti
   return row ? BigInt(row.next_offset) : null
 }
 
+/** Every offset that `consumer` has stored. Served by the primary key. */
+export async function selectOffsets(
+  db: Knex,
+  consumer: string,
+): Promise<readonly (TopicPartition & { readonly nextOffset: bigint })[]> {
+  const { rows } = await db.raw<{ rows: { topic: string; partition: number; next_offset: string }[] }>(
+    `select topic,
+            partition,
+            next_offset::text
+       from consumer_offsets
+      where consumer = :consumer`,
+    { consumer },
+  )
+  return rows.map(({ topic, partition, next_offset }) => ({ topic, partition, nextOffset: BigInt(next_offset) }))
+}
+
+/** An offset to be stored. */
+export interface OffsetStep {
+  /** What the consumer knows to be stored; `null` when it knows of nothing. */
+  readonly known: bigint | null
+  readonly nextOffset: bigint
+}
+
 /**
- * Stores that all effects below `nextOffset` are in the database, or in this transaction.
+ * Stores that all effects below `nextOffset` are in the database, or in this
+ * transaction. Changes nothing and resolves to false when less is stored than
+ * is known: then effects have been lost in between.
  *
- * Overwrites a higher value as well: a topic that was made anew counts from 0
- * again. What a member that has lost the partition writes late is true too,
- * since its own effects stand in the same transaction.
+ * Locks the row first, so what is compared is what is changed. What another
+ * member has stored meanwhile stays when it is higher: its effects are in the
+ * database too. Otherwise a lower value may take the place of a higher one, as
+ * a topic that was made anew counts from 0 again. Served by the primary key.
  */
 export async function storeOffset(
   db: Knex,
   consumer: string,
-  where: TopicPartition,
-  nextOffset: bigint,
-): Promise<void> {
-  await db.raw(
-    `insert into consumer_offsets (consumer, topic, partition, next_offset)
-     values (:consumer, :topic, :partition, :nextOffset::bigint)
-         on conflict (consumer, topic, partition)
-         do update set next_offset = excluded.next_offset,
-                       updated_at = excluded.updated_at`,
-    { consumer, topic: where.topic, partition: where.partition, nextOffset: nextOffset.toString() },
+  { topic, partition }: TopicPartition,
+  { known, nextOffset }: OffsetStep,
+): Promise<boolean> {
+  const { rows } = await db.raw<{ rows: { is_behind: boolean }[] }>(
+    `with before as (
+       select next_offset
+         from consumer_offsets
+        where consumer = :consumer
+          and topic = :topic
+          and partition = :partition
+          for update),
+     known as (
+       select coalesce((select next_offset from before), -1) as actual,
+              coalesce(:known::bigint, -1) as expected),
+     stored as (
+       insert into consumer_offsets (consumer, topic, partition, next_offset)
+       select :consumer, :topic, :partition::integer, :nextOffset::bigint
+         from known
+        where actual >= expected
+           on conflict (consumer, topic, partition)
+           do update set next_offset = case
+                           when consumer_offsets.next_offset > coalesce(:known::bigint, -1)
+                             then greatest(consumer_offsets.next_offset, excluded.next_offset)
+                           else excluded.next_offset
+                         end,
+                         updated_at = excluded.updated_at)
+     select actual < expected as is_behind
+       from known`,
+    { consumer, topic, partition, known: known?.toString() ?? null, nextOffset: nextOffset.toString() },
   )
+  return rows[0]?.is_behind === false
 }

@@ -110,17 +110,41 @@ test('an event is either processed or skipped, never both', async () => {
   expect(await db.transaction((trx) => markSkipped(trx, 'one', id))).toBe(false)
 })
 
-test('a stored offset is kept per consumer, topic and partition, and may be lowered again', async () => {
+test('a stored offset is kept per consumer, topic and partition, and may be lowered by who knows it', async () => {
   await using database = await createTestDatabase()
   const { db } = database
   const where = { topic: 't', partition: 1 }
-  await storeOffset(db, 'one', where, 9_007_199_254_740_993n)
-  await storeOffset(db, 'two', where, 5n)
+  const large = 9_007_199_254_740_993n
+  await storeOffset(db, 'one', where, { known: null, nextOffset: large })
+  await storeOffset(db, 'two', where, { known: null, nextOffset: 5n })
   const high = await selectOffset(db, 'one', where)
-  await storeOffset(db, 'one', where, 3n)
+  await storeOffset(db, 'one', where, { known: large, nextOffset: 3n })
 
-  expect(high).toBe(9_007_199_254_740_993n)
+  expect(high).toBe(large)
   expect(await selectOffset(db, 'one', where)).toBe(3n)
   expect(await selectOffset(db, 'two', where)).toBe(5n)
   expect(await selectOffset(db, 'one', { topic: 't', partition: 2 })).toBeNull()
+})
+
+test('an offset that another member has stored meanwhile is not lowered by who knew a lower one', async () => {
+  await using database = await createTestDatabase()
+  const { db } = database
+  const where = { topic: 't', partition: 1 }
+  await storeOffset(db, 'one', where, { known: null, nextOffset: 10n })
+  await storeOffset(db, 'one', where, { known: 10n, nextOffset: 20n })
+
+  expect(await storeOffset(db, 'one', where, { known: 10n, nextOffset: 15n })).toBe(true)
+  expect(await selectOffset(db, 'one', where)).toBe(20n)
+})
+
+test('no offset is stored upon one that is lower than is known, nor upon none', async () => {
+  await using database = await createTestDatabase()
+  const { db } = database
+  const where = { topic: 't', partition: 1 }
+
+  expect(await storeOffset(db, 'one', where, { known: 5n, nextOffset: 6n })).toBe(false)
+  expect(await selectOffset(db, 'one', where)).toBeNull()
+  await storeOffset(db, 'one', where, { known: null, nextOffset: 5n })
+  expect(await storeOffset(db, 'one', where, { known: 10n, nextOffset: 11n })).toBe(false)
+  expect(await selectOffset(db, 'one', where)).toBe(5n)
 })
