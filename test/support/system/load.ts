@@ -21,6 +21,8 @@ export interface LoadOptions {
 export interface Load {
   /** Mutations that were answered ok. */
   readonly okCount: number
+  /** Mutations that failed, or of which nobody knows. */
+  readonly failedCount: number
   /** Resolves once so many were answered ok, or all clients have ended. */
   reached(okCount: number): Promise<void>
   /** Resolves once all clients have ended. */
@@ -52,6 +54,7 @@ export function startLoad(options: LoadOptions): Load {
   const waiting = new Set<() => void>()
   let begun = 0
   let okCount = 0
+  let failedCount = 0
 
   async function client(index: number): Promise<void> {
     const open: string[] = []
@@ -69,6 +72,7 @@ export function startLoad(options: LoadOptions): Load {
         onOk(settled.eventIds)
         for (const wake of waiting) wake()
       }
+      if (settled === null) failedCount += 1
       const restMs = settled === null ? FAILURE_PAUSE_MS : pauseMs
       if (restMs > 0) await sleep(restMs)
     }
@@ -79,6 +83,9 @@ export function startLoad(options: LoadOptions): Load {
   return {
     get okCount() {
       return okCount
+    },
+    get failedCount() {
+      return failedCount
     },
     async reached(count) {
       while (okCount < count && !ended.signal.aborted) {

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import knex, { type Knex } from 'knex'
 import { type Kafka, startKafka } from '../../../src/local/kafka.ts'
-import { type Postgres, startPostgres } from '../../../src/local/postgres.ts'
+import { type Postgres, type PostgresOptions, startPostgres } from '../../../src/local/postgres.ts'
 
 export interface SystemStack extends AsyncDisposable {
   readonly dir: string
@@ -24,17 +24,23 @@ export interface SystemStackOptions {
   readonly brokers?: 1 | 3
   /** Whether a killed Postgres loses no commit that it has acknowledged; without, everything is faster. @defaultValue true */
   readonly durable?: boolean
+  /** Where Postgres keeps its data, and settings over the usual ones. @defaultValue below the stack's own folder */
+  readonly postgres?: Partial<Pick<PostgresOptions, 'dir' | 'settings'>>
 }
 
 /** Starts both on free ports. */
-export async function startSystemStack({ brokers = 1, durable = true }: SystemStackOptions = {}): Promise<SystemStack> {
+export async function startSystemStack({
+  brokers = 1,
+  durable = true,
+  postgres: given,
+}: SystemStackOptions = {}): Promise<SystemStack> {
   const dir = await mkdtemp(join(tmpdir(), 'graphql-outbox-system-'))
   // Where we are root, Postgres runs under another account and has to pass through.
   await chmod(dir, 0o755)
   const stack = new AsyncDisposableStack()
   stack.defer(() => rm(dir, { recursive: true, force: true }))
   const [postgres, kafka] = await Promise.all([
-    startPostgres({ dir: join(dir, 'postgres'), durable }),
+    startPostgres({ dir: join(dir, 'postgres'), durable, ...given }),
     startKafka({ dir: join(dir, 'kafka'), nodes: brokers, heapMb: 384, jvm: ['-XX:TieredStopAtLevel=1'] }),
   ])
   stack.defer(() => kafka.kill())
