@@ -31,10 +31,15 @@ export interface NodeContext {
   readonly settings: Readonly<Record<string, string | number | boolean>>
 }
 
+/** The folder of everything that a node writes. */
+export function nodeFolder(clusterFolder: string, id: number): string {
+  return join(clusterFolder, `node-${id}`)
+}
+
 /** Prepares a node's folder, ends what an earlier start left in it, and hands back the server, not started. */
 export async function createNode(plan: NodePlan, context: NodeContext): Promise<OwnedServer> {
   const { jars, clusterId, voter, heapMb, jvm } = context
-  const dir = join(context.dir, `node-${plan.id}`)
+  const dir = nodeFolder(context.dir, plan.id)
   await mkdir(dir, { recursive: true })
   const properties = join(dir, 'server.properties')
   const pidFile = join(dir, 'kafka.pid')
@@ -49,7 +54,8 @@ export async function createNode(plan: NodePlan, context: NodeContext): Promise<
   const java = ['-XX:+UseSerialGC', ...quiet]
   const classPath = ['-cp', join(jars, '*')]
   const once = [...java, '-XX:TieredStopAtLevel=1', ...archiveOf(jvm), ...classPath]
-  await format(dir, { clusterId, properties, secure: context.secure, java: once })
+  const prepare = () => format(dir, { clusterId, properties, secure: context.secure, java: once })
+  await prepare()
 
   const heap = plan.roles === 'controller' ? 128 : heapMb
   return new OwnedServer({
@@ -62,6 +68,7 @@ export async function createNode(plan: NodePlan, context: NodeContext): Promise<
     pidFile,
     stopSignal: 'SIGTERM',
     graceSeconds: 15,
+    prepare,
     answers: () => answersAs(plan, clusterId),
     startTimeoutMs: 90_000,
   })

@@ -11,9 +11,9 @@ import { join } from 'node:path'
 import type { ServerCertificate } from './certificates.ts'
 import { archiveClasses, classArchiveArguments } from './kafka-class-archive.ts'
 import { kafkaJars, kafkaProblems } from './kafka-jars.ts'
-import { createNode } from './kafka-node.ts'
+import { createNode, nodeFolder } from './kafka-node.ts'
 import { planNodes } from './kafka-plan.ts'
-import type { NodePlan, SecureListener } from './kafka-settings.ts'
+import { DATA_FOLDER, type NodePlan, type SecureListener } from './kafka-settings.ts'
 import type { OwnedServer } from './owned-server.ts'
 import { StackError } from './stack-error.ts'
 
@@ -62,6 +62,8 @@ export interface KafkaNode {
   readonly port: number
   /** Its own port with TLS and SCRAM, whatever it advertises; nobody listens there without `secure`. */
   readonly securePort: number
+  /** The folder of its topics. A test may take it away; the node's next start makes an empty one. */
+  readonly dataDir: string
   readonly logFile: string
   /** Null while it does not run. */
   readonly pid: number | null
@@ -122,7 +124,7 @@ export async function startKafka(options: KafkaOptions): Promise<Kafka> {
     await Promise.all(servers.map((server) => server.kill('SIGKILL')))
     throw error
   }
-  return asCluster({ clusterId, plans, servers, secured: options.secure !== undefined })
+  return asCluster({ dir: options.dir, clusterId, plans, servers, secured: options.secure !== undefined })
 }
 
 function secureListener(secure: KafkaOptions['secure']): SecureListener | null {
@@ -132,15 +134,16 @@ function secureListener(secure: KafkaOptions['secure']): SecureListener | null {
 }
 
 interface ClusterParts {
+  readonly dir: string
   readonly clusterId: string
   readonly plans: readonly NodePlan[]
   readonly servers: readonly OwnedServer[]
   readonly secured: boolean
 }
 
-function asCluster({ clusterId, plans, servers, secured }: ClusterParts): Kafka {
+function asCluster({ dir, clusterId, plans, servers, secured }: ClusterParts): Kafka {
   const brokerPlans = plans.filter(({ roles }) => roles !== 'controller')
-  const nodes = plans.flatMap((plan, index) => (servers[index] ? [asNode(plan, servers[index])] : []))
+  const nodes = plans.flatMap((plan, index) => (servers[index] ? [asNode(plan, servers[index], dir)] : []))
   const controller = nodes.at(-1)
   if (!controller) throw new Error('A cluster has nodes')
   const stop = async () => {
@@ -148,13 +151,16 @@ function asCluster({ clusterId, plans, servers, secured }: ClusterParts): Kafka 
     await Promise.all(servers.slice(0, brokerPlans.length).map((server) => server.stop()))
     await Promise.all(servers.map((server) => server.stop()))
   }
+  const failed = Promise.race(servers.map((server) => server.failed))
+  // Whoever breaks brokers on purpose does not listen.
+  failed.catch(() => {})
   return {
     brokers: brokerPlans.map(({ advertisedPort }) => `127.0.0.1:${advertisedPort}`),
     secureBrokers: secured ? brokerPlans.map(({ advertisedSecurePort }) => `127.0.0.1:${advertisedSecurePort}`) : [],
     clusterId,
     nodes: nodes.slice(0, brokerPlans.length),
     controller,
-    failed: Promise.race(servers.map(({ failed }) => failed)),
+    failed,
     stop,
     kill: async () => {
       await Promise.all(servers.map((server) => server.kill('SIGKILL')))
@@ -180,11 +186,12 @@ async function keptClusterId(dir: string, nodes: 1 | 3): Promise<string> {
   return clusterId
 }
 
-function asNode(plan: NodePlan, server: OwnedServer): KafkaNode {
+function asNode(plan: NodePlan, server: OwnedServer, clusterFolder: string): KafkaNode {
   return {
     id: plan.id,
     port: plan.ports.client,
     securePort: plan.ports.secure,
+    dataDir: join(nodeFolder(clusterFolder, plan.id), DATA_FOLDER),
     logFile: server.logFile,
     get pid() {
       return server.pid

@@ -30,6 +30,8 @@ export interface OwnedServerOptions {
    * throws {@link StackError} when somebody else does.
    */
   readonly answers: () => Promise<boolean>
+  /** Called before each `start`: makes the data where there are none, as after the loss of a disk. */
+  readonly prepare?: () => Promise<void>
   /** Milliseconds until it must answer. */
   readonly startTimeoutMs: number
 }
@@ -62,6 +64,7 @@ export class OwnedServer implements AsyncDisposable {
   /** Starts the process and resolves once it is proven to answer. Throws {@link StackError} with the end of its log. */
   async start(): Promise<void> {
     if (this.#running) return
+    await this.#options.prepare?.()
     this.launch()
     await this.ready()
   }
