@@ -26,13 +26,15 @@ export interface PostgresProxy extends AsyncDisposable {
   hold(text: string): void
   /** Hands out what was held, and holds nothing any more. */
   release(): void
+  /** Leads to another server from now on, with the same credentials; ends the connections that there are. */
+  leadTo(target: string): void
   /** Refuses new connections, or accepts them again. */
   refuseConnections(refuse: boolean): void
 }
 
 /** Starts a proxy on a free port of the loopback. */
 export async function createPostgresProxy(target: string): Promise<PostgresProxy> {
-  const { hostname, port } = new URL(target)
+  let { hostname, port } = new URL(target)
   const links = new Set<Link>()
   let expected: Expectation | null = null
   let refusing = false
@@ -70,6 +72,10 @@ export async function createPostgresProxy(target: string): Promise<PostgresProxy
     release() {
       for (const link of links) link.release()
     },
+    leadTo(other) {
+      ;({ hostname, port } = new URL(other))
+      for (const link of links) link.destroy()
+    },
     refuseConnections(refuse) {
       refusing = refuse
     },
@@ -103,7 +109,8 @@ class Link {
   constructor(client: Socket, server: Socket, judge: (statement: string) => { fate: Fate; met: () => void } | null) {
     this.#client = client
     this.#server = server
-    this.closed = once(server, 'close')
+    // Not by `once` of node:events, which an error would end.
+    this.closed = new Promise((resolve) => server.once('close', resolve))
     client.on('data', (chunk) => {
       this.#fromClient = Buffer.concat([this.#fromClient, chunk])
       for (let message = this.#nextMessage(); message; message = this.#nextMessage()) this.#forward(message, judge)
