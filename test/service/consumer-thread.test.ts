@@ -1,33 +1,37 @@
-import { setTimeout as sleep } from 'node:timers/promises'
+import { randomUUID } from 'node:crypto'
+import { BroadcastChannel } from 'node:worker_threads'
 import { expect, test } from '@jest/globals'
 import { silentLogger } from '../../src/messaging/index.ts'
+import { eventually } from '../../src/messaging/testing/index.ts'
 import { type ConsumerThread, startConsumerThread } from '../../src/service/consumer-thread.ts'
 
 /** A thread's entry, written out: it tells its id as its only problem, and then does `rest`. */
 function entry(rest: string): URL {
   const source = `
-    import { parentPort, threadId } from 'node:worker_threads'
+    import { BroadcastChannel, parentPort, threadId } from 'node:worker_threads'
     parentPort.postMessage({ kind: 'status', status: { ready: true, problems: ['thread ' + threadId] } })
     ${rest}`
   return new URL(`data:text/javascript,${encodeURIComponent(source)}`)
 }
 
-const UNTIL_DRAINED = `parentPort.on('message', () => parentPort.close())`
+const UNTIL_DRAINED = `parentPort.on('message', () => process.exit(0))`
 
-/** What the thread says of itself, once it has said something that `wanted` accepts. */
-async function problemOf(thread: ConsumerThread, wanted: (problem: string) => boolean): Promise<string> {
-  for (;;) {
+/** What the thread says of itself, once it has said something else than `other` that begins with 'thread'. */
+async function idOf(thread: ConsumerThread, other = ''): Promise<string> {
+  let found = ''
+  await eventually('a thread speaks', () => {
     const [problem = ''] = thread.status().problems
-    if (wanted(problem)) return problem
-    await sleep(5)
-  }
+    found = problem.startsWith('thread') && problem !== other ? problem : ''
+    return found !== ''
+  })
+  return found
 }
 
 test('the thread is started, speaks for itself, and ends when it is drained', async () => {
   await using thread = startConsumerThread({ logger: silentLogger, entry: entry(UNTIL_DRAINED) })
   expect(thread.status()).toEqual({ ready: false, problems: ['Starting'] })
 
-  const problem = await problemOf(thread, (text) => text.startsWith('thread'))
+  const problem = await idOf(thread)
   await thread.stop()
 
   expect(problem).toMatch(/^thread \d+$/)
@@ -35,20 +39,23 @@ test('the thread is started, speaks for itself, and ends when it is drained', as
 })
 
 test.each([
-  [
-    'dies of an error',
-    `setTimeout(() => { throw new TypeError('secret') }, 20)`,
-    'it failed with TypeError, and the log has more',
-  ],
-  ['returns', `setTimeout(() => process.exit(0), 20)`, 'it gave no reason'],
-])('a thread that %s is replaced, and is not ready meanwhile', async (_how, rest, reason) => {
-  await using thread = startConsumerThread({ logger: silentLogger, entry: entry(rest) })
-  const first = await problemOf(thread, (text) => text.startsWith('thread'))
+  ['dies of an error', `throw new TypeError('secret')`, 'it failed with TypeError, and the log has more'],
+  ['returns', 'process.exit(0)', 'it gave no reason'],
+])('a thread that %s is replaced, and is not ready meanwhile', async (_how, end, reason) => {
+  // It lives until it is told to end, and no next one can come up unseen.
+  const name = randomUUID()
+  const channel = new BroadcastChannel(name)
+  using _channel = { [Symbol.dispose]: () => channel.close() }
+  const told = `const channel = new BroadcastChannel('${name}'); channel.onmessage = () => { ${end} }; ${UNTIL_DRAINED}`
+  const between: unknown[] = []
+  const logger = { ...silentLogger, error: () => between.push(thread.status()) }
+  await using thread = startConsumerThread({ logger, entry: entry(told) })
+  const first = await idOf(thread)
 
-  const between = await problemOf(thread, (text) => text.includes('has ended'))
-  expect(between).toContain(reason)
-  expect(thread.status().ready).toBe(false)
+  channel.postMessage('end')
 
-  const second = await problemOf(thread, (text) => text.startsWith('thread'))
-  expect(second).not.toBe(first)
+  expect(await idOf(thread, first)).not.toBe(first)
+  expect(between).toEqual([
+    { ready: false, problems: [expect.stringContaining(`has ended and starts again: ${reason}`)] },
+  ])
 })

@@ -1,10 +1,10 @@
 /** The metrics of several threads at one place. */
 
 import { once } from 'node:events'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
 import { expect, test } from '@jest/globals'
 import { MeterProvider } from '@opentelemetry/sdk-metrics'
+import { eventually } from '../../src/messaging/testing/index.ts'
 import type { MetricFamily } from '../../src/service/telemetry-merge.ts'
 import { MainMetrics } from '../../src/service/telemetry-metrics.ts'
 import { prometheusName, writePrometheusText } from '../../src/service/telemetry-prometheus.ts'
@@ -119,9 +119,11 @@ test('PC-69 PC-75 a worker thread that stops has told everything, and one that i
   const main = new MainMetrics('main')
   using _closed = { [Symbol.dispose]: () => main.close() }
   void new MeterProvider({ readers: [main.reader] })
+  await using workers = new AsyncDisposableStack()
   const start = async (instance: string) => {
     const telemetry = { serviceName: 'outbox-relay', instance }
     const worker = new Worker(counting, { workerData: { telemetry }, execArgv: ['--import', preload] })
+    workers.defer(async () => void (await worker.terminate()))
     await once(worker, 'message')
     return worker
   }
@@ -132,14 +134,13 @@ test('PC-69 PC-75 a worker thread that stops has told everything, and one that i
   expect(await read(main, 'outbox_relay_published_messages_total')).toBe(1_000)
 
   const killed = await start('relay-1')
-  // Longer than the beat of its reports.
-  await sleep(1_500)
+  await eventually('its report', async () => (await read(main, 'outbox_relay_published_messages_total')) === 2_000)
   await killed.terminate()
   const restarted = await start('relay-1')
   restarted.postMessage('stop')
   await once(restarted, 'exit')
   expect(await read(main, 'outbox_relay_published_messages_total')).toBe(3_000)
-}, 90_000)
+})
 
 async function read(main: MainMetrics, name: string): Promise<number> {
   const line = (await main.collect())
