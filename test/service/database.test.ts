@@ -10,6 +10,7 @@ import { createPostgresProxy } from '../support/postgres-proxy.ts'
 
 const command = { customerId: 'customer-1', items: [{ sku: 'coffee', quantity: 1, unitPriceCents: 100 }] }
 
+// Limits that are met on purpose are short, and still longer than anything that goes well on a busy machine.
 function openPool(url: string, changes: Partial<PoolProfile> = {}): AsyncDisposable & { db: Knex } {
   const db = createDatabase(parsePostgresUrl(url), 'api', silentLogger, changes)
   return { db, [Symbol.asyncDispose]: () => db.destroy() }
@@ -25,7 +26,7 @@ async function failureOf(work: Promise<unknown>): Promise<unknown> {
 test('PC-36: a path that falls silent is an error within the query timeout, and the pool has its slot back', async () => {
   await using database = await createTestDatabase({ orders: true })
   await using proxy = await createPostgresProxy(database.url)
-  await using pool = openPool(proxy.url, { connectionCount: 1, queryTimeoutMs: 200 })
+  await using pool = openPool(proxy.url, { connectionCount: 1, queryTimeoutMs: 2_000 })
   const silent = proxy.meet('select 1', 'answer held')
 
   const error = await failureOf(pool.db.raw('select 1'))
@@ -38,7 +39,7 @@ test('PC-36: a path that falls silent is an error within the query timeout, and 
 test('PC-44: a connection whose ROLLBACK is not answered is never lent again', async () => {
   await using database = await createTestDatabase({ orders: true })
   await using proxy = await createPostgresProxy(database.url)
-  await using pool = openPool(proxy.url, { connectionCount: 1, queryTimeoutMs: 200 })
+  await using pool = openPool(proxy.url, { connectionCount: 1, queryTimeoutMs: 2_000 })
   const held = proxy.meet('ROLLBACK', 'answer held')
 
   const failing = pool.db.transaction(async (trx) => {
@@ -54,7 +55,7 @@ test('PC-44: a connection whose ROLLBACK is not answered is never lent again', a
 
 test('PC-44: after a statement timeout inside a transaction the next one is clean', async () => {
   await using database = await createTestDatabase({ orders: true })
-  await using pool = openPool(database.url, { connectionCount: 1, statementTimeoutMs: 100 })
+  await using pool = openPool(database.url, { connectionCount: 1, statementTimeoutMs: 1_000 })
 
   const error = await failureOf(pool.db.transaction((trx) => trx.raw('select pg_sleep(10)')))
 
@@ -86,11 +87,11 @@ test('PC-37: a backend that is ended costs one operation, in work or idle, and n
 
 test('PC-38: many mutations share few connections, and waiting for one is bounded', async () => {
   await using database = await createTestDatabase({ orders: true })
-  await using pool = openPool(database.url, { connectionCount: 4, acquireTimeoutMs: 3_000 })
+  await using pool = openPool(database.url, { connectionCount: 4, acquireTimeoutMs: 60_000 })
 
   await Promise.all(Array.from({ length: 20 }, () => placeOrder(pool.db, command)))
 
-  await using narrow = openPool(database.url, { connectionCount: 1, acquireTimeoutMs: 100 })
+  await using narrow = openPool(database.url, { connectionCount: 1, acquireTimeoutMs: 2_000 })
   await narrow.db.transaction(async (trx) => {
     await trx.raw('select 1')
     const error = await failureOf(placeOrder(narrow.db, command))
@@ -119,12 +120,12 @@ test('each role is known to the database by its name and its limits', async () =
 test('what the pool says of a connection that it could not have is one line, without a stack', async () => {
   const said: string[] = []
   const logger = { ...silentLogger, warn: (_fields: object, message: string) => void said.push(message) }
-  const db = createDatabase(parsePostgresUrl('postgres://nobody@127.0.0.1:1/orders'), 'api', logger, {
-    acquireTimeoutMs: 300,
-  })
-
-  await failureOf(db.raw('select 1'))
-  await db.destroy()
+  const server = parsePostgresUrl('postgres://nobody@127.0.0.1:1/orders')
+  {
+    const db = createDatabase(server, 'api', logger, { acquireTimeoutMs: 1_000 })
+    await using _pool = { [Symbol.asyncDispose]: () => db.destroy() }
+    await failureOf(db.raw('select 1'))
+  }
 
   expect(said.length).toBeGreaterThan(0)
   for (const message of said) expect(message).not.toMatch(/\n|node_modules/)

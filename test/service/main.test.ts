@@ -6,7 +6,6 @@ import { createTestDatabase } from '../support/database.ts'
 import { testBrokers } from '../support/kafka.ts'
 import { ServiceProcess, until } from './service-process.ts'
 
-const MINUTE = 120_000
 const PLACE = `mutation { placeOrder(input: { customerId: "c", items: [{ sku: "s", quantity: 1, unitPriceCents: 7 }] }) { order { id } } }`
 
 /** A port where nobody listens. */
@@ -30,116 +29,92 @@ test('an environment that cannot be used ends the process with the names of what
 
 test('a port that is taken is said in one line', async () => {
   await using database = await createTestDatabase({ orders: true })
-  const taken = createServer().listen(0, '127.0.0.1')
+  await using taken = createServer().listen(0, '127.0.0.1')
   await once(taken, 'listening')
   const { port } = taken.address() as AddressInfo
   await using service = new ServiceProcess({ DATABASE_URL: database.url, ROLES: 'api', PORT: String(port) })
 
-  const code = await service.exited()
-  taken.close()
-
-  expect(code).toBe(1)
+  expect(await service.exited()).toBe(1)
   expect(service.log.filter(({ level }) => level === 'error').map(({ msg }) => msg)).toEqual([
     `Port ${port} is in use by another process: set PORT to a free one`,
   ])
 })
 
-test(
-  'PC-80: two services that start at once on an empty database share it, carry an order to its effect, and stop in good order',
-  async () => {
-    await using database = await createTestDatabase({ empty: true })
-    const env = {
-      DATABASE_URL: database.url,
-      KAFKA_BROKERS: testBrokers().join(),
-      TOPIC_PREFIX: `main-${randomBytes(4).toString('hex')}.`,
-      TOPIC_PARTITIONS: '4',
-    }
-    await using one = new ServiceProcess(env)
-    await using two = new ServiceProcess(env)
-    await Promise.all([one.ready(), two.ready()])
+test('PC-80: two services that start at once on an empty database share it, carry an order to its effect, and stop in good order', async () => {
+  await using database = await createTestDatabase({ empty: true })
+  const env = {
+    DATABASE_URL: database.url,
+    KAFKA_BROKERS: testBrokers().join(),
+    TOPIC_PREFIX: `main-${randomBytes(4).toString('hex')}.`,
+    TOPIC_PARTITIONS: '4',
+  }
+  await using one = new ServiceProcess(env)
+  await using two = new ServiceProcess(env)
+  await Promise.all([one.ready(), two.ready()])
 
-    await Promise.all([one.send(PLACE), two.send(PLACE), one.send(PLACE)])
-    await until(async () => {
-      const last = JSON.stringify(
-        await two.send('{ customerSummary(customerId: "c") { placedCount placedTotalCents } }'),
-      )
-      return { done: last.includes('{"placedCount":3,"placedTotalCents":21}'), last }
-    })
+  await Promise.all([one.send(PLACE), two.send(PLACE), one.send(PLACE)])
+  await until(async () => {
+    const last = JSON.stringify(await two.send('{ customerSummary(customerId: "c") { placedCount placedTotalCents } }'))
+    return { done: last.includes('{"placedCount":3,"placedTotalCents":21}'), last }
+  })
 
-    one.kill('SIGTERM')
-    two.kill('SIGINT')
-    expect(await Promise.all([one.exited(), two.exited()])).toEqual([0, 0])
-    for (const { log } of [one, two]) expect(log.filter(({ level }) => level === 'error')).toEqual([])
-  },
-  2 * MINUTE,
-)
+  one.kill('SIGTERM')
+  two.kill('SIGINT')
+  expect(await Promise.all([one.exited(), two.exited()])).toEqual([0, 0])
+  for (const { log } of [one, two]) expect(log.filter(({ level }) => level === 'error')).toEqual([])
+})
 
-test(
-  'PC-09: without a broker mutations work, the API is ready and the relay is not, and a stop is in time',
-  async () => {
-    await using database = await createTestDatabase({ orders: true })
-    await using service = new ServiceProcess({ DATABASE_URL: database.url, KAFKA_BROKERS: NOBODY })
-    await service.ready('/readyz/api')
+test('PC-09: without a broker mutations work, the API is ready and the relay is not, and a stop is in time', async () => {
+  await using database = await createTestDatabase({ orders: true })
+  await using service = new ServiceProcess({ DATABASE_URL: database.url, KAFKA_BROKERS: NOBODY })
+  await service.ready('/readyz/api')
 
-    expect(await service.send(PLACE)).toMatchObject({ data: { placeOrder: { order: {} } } })
-    await until(async () => {
-      const last = await service.admin('/readyz/relay')
-      return { done: last.status === 503 && last.body.includes('roker'), last }
-    })
+  expect(await service.send(PLACE)).toMatchObject({ data: { placeOrder: { order: {} } } })
+  await until(async () => {
+    const last = await service.admin('/readyz/relay')
+    return { done: last.status === 503 && last.body.includes('roker'), last }
+  })
 
-    expect((await service.admin('/readyz')).status).toBe(503)
-    expect((await service.admin('/readyz/api')).status).toBe(200)
-    const from = performance.now()
-    service.kill('SIGTERM')
-    await service.exited()
-    expect(performance.now() - from).toBeLessThan(12_000)
-  },
-  MINUTE,
-)
+  expect((await service.admin('/readyz')).status).toBe(503)
+  expect((await service.admin('/readyz/api')).status).toBe(200)
+  const from = performance.now()
+  service.kill('SIGTERM')
+  await service.exited()
+  // Ten seconds by its own clock, which is late on a busy machine; without a limit it would wait for the broker.
+  expect(performance.now() - from).toBeLessThan(30_000)
+})
 
-test(
-  'without Postgres the process lives, is not ready, and can be stopped',
-  async () => {
-    await using service = new ServiceProcess({ DATABASE_URL: `postgres://user@${NOBODY}/orders`, ROLES: 'api' })
-    const line = await service.line('Postgres cannot be reached yet')
+test('without Postgres the process lives, is not ready, and can be stopped', async () => {
+  await using service = new ServiceProcess({ DATABASE_URL: `postgres://user@${NOBODY}/orders`, ROLES: 'api' })
+  const line = await service.line('Postgres cannot be reached yet')
 
-    expect((await service.admin('/livez')).status).toBe(200)
-    expect(await service.admin('/readyz/api')).toEqual({ status: 503, body: expect.stringContaining('Starting') })
-    expect(JSON.stringify(line)).not.toContain(' at ')
-    expect(service.log.filter(({ msg }) => msg.startsWith('Telemetry'))).toEqual([])
-    service.kill('SIGTERM')
-    expect(await service.exited()).toBe(0)
-  },
-  MINUTE,
-)
+  expect((await service.admin('/livez')).status).toBe(200)
+  expect(await service.admin('/readyz/api')).toEqual({ status: 503, body: expect.stringContaining('Starting') })
+  expect(JSON.stringify(line)).not.toContain(' at ')
+  expect(service.log.filter(({ msg }) => msg.startsWith('Telemetry'))).toEqual([])
+  service.kill('SIGTERM')
+  expect(await service.exited()).toBe(0)
+})
 
-test(
-  'without the preload of telemetry the process says once that it is off, and how to have it',
-  async () => {
-    const env = { DATABASE_URL: `postgres://user@${NOBODY}/orders`, ROLES: 'api' }
-    await using service = new ServiceProcess(env, { telemetry: false })
-    await service.line('Postgres cannot be reached yet')
+test('without the preload of telemetry the process says once that it is off, and how to have it', async () => {
+  const env = { DATABASE_URL: `postgres://user@${NOBODY}/orders`, ROLES: 'api' }
+  await using service = new ServiceProcess(env, { telemetry: false })
+  await service.line('Postgres cannot be reached yet')
 
-    expect(service.log.filter(({ level, msg }) => level === 'warn' && msg.includes('--import'))).toHaveLength(1)
-    expect((await service.admin('/metrics')).body).toContain('--import')
-  },
-  MINUTE,
-)
+  expect(service.log.filter(({ level, msg }) => level === 'warn' && msg.includes('--import'))).toHaveLength(1)
+  expect((await service.admin('/metrics')).body).toContain('--import')
+})
 
-test(
-  'PC-78: a stop while the process is still starting ends it in good order',
-  async () => {
-    await using database = await createTestDatabase({ empty: true })
-    await using service = new ServiceProcess({
-      DATABASE_URL: database.url,
-      KAFKA_BROKERS: testBrokers().join(),
-      TOPIC_PREFIX: 'main-early.',
-    })
-    await service.line('The admin port listens')
+test('PC-78: a stop while the process is still starting ends it in good order', async () => {
+  await using database = await createTestDatabase({ empty: true })
+  await using service = new ServiceProcess({
+    DATABASE_URL: database.url,
+    KAFKA_BROKERS: testBrokers().join(),
+    TOPIC_PREFIX: 'main-early.',
+  })
+  await service.line('The admin port listens')
 
-    service.kill('SIGTERM')
+  service.kill('SIGTERM')
 
-    expect(await service.exited()).toBe(0)
-  },
-  MINUTE,
-)
+  expect(await service.exited()).toBe(0)
+})

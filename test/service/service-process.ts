@@ -30,13 +30,14 @@ export class ServiceProcess implements AsyncDisposable {
         stdio: ['ignore', 'pipe', 'inherit'],
       },
     )
-    this.#exit = once(this.#child, 'exit')
+    // When its output has been read too: what it said last is part of its end.
+    this.#exit = once(this.#child, 'close')
     const lines = createInterface({ input: this.#child.stdout ?? process.stdin })
     lines.on('line', (line) => {
       this.log.push(JSON.parse(line))
       this.#wakeUp()
     })
-    this.#child.once('exit', () => this.#wakeUp())
+    this.#child.once('close', () => this.#wakeUp())
   }
 
   /** The first line with this message, once it is there. Rejects when the process ends without it. */
@@ -45,8 +46,7 @@ export class ServiceProcess implements AsyncDisposable {
       const { promise } = this.#heard
       const found = this.log.find((line) => line.msg.startsWith(msg))
       if (found) return found
-      if (this.#child.exitCode !== null)
-        throw new Error(`The service ended without "${msg}":\n${JSON.stringify(this.log, null, 2)}`)
+      if (this.#ended) throw new Error(`The service ended without "${msg}":\n${JSON.stringify(this.log, null, 2)}`)
       await promise
     }
   }
@@ -90,8 +90,12 @@ export class ServiceProcess implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    if (this.#child.exitCode === null && this.#child.signalCode === null) this.#child.kill('SIGKILL')
+    if (!this.#ended) this.#child.kill('SIGKILL')
     await this.#exit
+  }
+
+  get #ended(): boolean {
+    return this.#child.exitCode !== null || this.#child.signalCode !== null
   }
 
   #wakeUp(): void {

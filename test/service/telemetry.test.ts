@@ -18,7 +18,7 @@ test('PC-70 says which expected module is not instrumented, and nothing of those
   await api.mutate('sku-1')
 
   expect(await api.problems(1)).toEqual([expect.stringContaining('kafkajs is not instrumented')])
-}, 90_000)
+})
 
 test('without an endpoint nothing is exported, nothing is complained of, and ids are given all the same', async () => {
   await using database = await createTestDatabase({ orders: true })
@@ -29,7 +29,7 @@ test('without an endpoint nothing is exported, nothing is complained of, and ids
   expect(extensions.outbox.traceId).toMatch(/^[\da-f]{32}$/)
   const { rows } = await database.db.raw<{ rows: { traceparent: string }[] }>('select traceparent from outbox')
   expect(rows[0]?.traceparent).toContain(extensions.outbox.traceId)
-}, 90_000)
+})
 
 test('nothing connects anywhere that nobody asked for: no exporter, no log pipeline, no detector', async () => {
   await using database = await createTestDatabase({ orders: true })
@@ -37,7 +37,7 @@ test('nothing connects anywhere that nobody asked for: no exporter, no log pipel
   await api.mutate('sku-1')
 
   expect(await api.stop()).toEqual([Number(new URL(database.url).port)])
-}, 90_000)
+})
 
 test('an endpoint gets traces alone, from a resource that names no command line and no user', async () => {
   await using sink = await startOtlpSink()
@@ -62,7 +62,7 @@ test('an endpoint gets traces alone, from a resource that names no command line 
     'telemetry.sdk.name',
     'telemetry.sdk.version',
   ])
-}, 90_000)
+})
 
 test('metrics are pushed too where that is asked for', async () => {
   await using sink = await startOtlpSink()
@@ -75,7 +75,7 @@ test('metrics are pushed too where that is asked for', async () => {
   await api.stop()
 
   expect(new Set(sink.paths)).toEqual(new Set(['/v1/traces', '/v1/metrics']))
-}, 90_000)
+})
 
 test('a refused mutation is an error in its trace, though it is answered with 200', async () => {
   await using sink = await startOtlpSink()
@@ -86,7 +86,7 @@ test('a refused mutation is an error in its trace, though it is answered with 20
 
   const spans = await sink.until((all) => all.some(({ name }) => name === 'POST /graphql'))
   expect(spans.find(({ name }) => name === 'mutation PlaceOrder')?.status).toBe(2)
-}, 90_000)
+})
 
 test('a ratio of 0 records nothing and still hands the context on', async () => {
   await using sink = await startOtlpSink()
@@ -103,7 +103,7 @@ test('a ratio of 0 records nothing and still hands the context on', async () => 
   expect(sink.spans).toEqual([])
   const { rows } = await database.db.raw<{ rows: { traceparent: string }[] }>('select traceparent from outbox')
   expect(rows[0]?.traceparent).toMatch(/-00$/)
-}, 90_000)
+})
 
 test('spans hold the statement and never its values', async () => {
   await using sink = await startOtlpSink()
@@ -116,7 +116,7 @@ test('spans hold the statement and never its values', async () => {
   const shown = JSON.stringify(spans.map(({ attributes }) => attributes))
   expect(shown).toContain('insert into orders')
   expect(shown).not.toContain('canary-5791')
-}, 90_000)
+})
 
 test('a setting that cannot be used is ignored and told', () => {
   const config = readTelemetryConfig({
@@ -181,7 +181,18 @@ async function startApi(databaseUrl: string, env: Record<string, string>) {
   }
 }
 
+/** Its next message; rejects when it ends without. */
 async function answer<T>(child: ChildProcess): Promise<T> {
-  const [message] = await once(child, 'message')
-  return message as T
+  const over = new AbortController()
+  const { signal } = over
+  const ended = once(child, 'exit', { signal }).then(([code]) => {
+    throw new Error(`The process ended with ${code} and without an answer`)
+  })
+  try {
+    const [message] = await Promise.race([once(child, 'message', { signal }), ended])
+    return message as T
+  } finally {
+    over.abort()
+    ended.catch(() => {})
+  }
 }

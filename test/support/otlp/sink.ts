@@ -19,7 +19,7 @@ export interface OtlpSink extends AsyncDisposable {
   answer(): void
   /** Requests that came while it hung. */
   readonly unansweredCount: number
-  /** Resolves with the spans once `enough` holds; rejects after `timeoutMs`, naming what has arrived. */
+  /** Resolves with the spans once `enough` holds; rejects after `timeoutMs`, a minute by itself, naming what has arrived. */
   until(enough: (spans: readonly ExportedSpan[]) => boolean, timeoutMs?: number): Promise<readonly ExportedSpan[]>
 }
 
@@ -68,7 +68,7 @@ export async function startOtlpSink(): Promise<OtlpSink> {
     get unansweredCount() {
       return unansweredCount
     },
-    async until(enough, timeoutMs = 15_000) {
+    async until(enough, timeoutMs = 60_000) {
       const { promise, resolve, reject } = Promise.withResolvers<readonly ExportedSpan[]>()
       const look = () => {
         if (enough(spans)) resolve(spans)
