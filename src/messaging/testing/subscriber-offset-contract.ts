@@ -15,7 +15,7 @@ export function offsetContract({ test, open, unique }: ContractHarness): void {
 
     const stuck = Promise.withResolvers<void>()
     let delivered = 0
-    const first = begin(broker, {
+    await using first = begin(broker, {
       groupId,
       topics: [topic],
       deliver: async (batch) => {
@@ -55,7 +55,7 @@ export function offsetContract({ test, open, unique }: ContractHarness): void {
 
     const runFrom = async (startOffset: StartOffset, until: number): Promise<string[]> => {
       const seen: string[] = []
-      const subscription = begin(broker, {
+      await using subscription = begin(broker, {
         groupId,
         topics: [topic],
         startOffset: async () => startOffset,
@@ -104,8 +104,10 @@ export function offsetContract({ test, open, unique }: ContractHarness): void {
       },
       deliver: noting(seen),
     })
-    await eventually('the reason', () => subscription.status().reason?.includes('the database is away') ?? false)
-    assert.equal(subscription.status().phase, 'failing')
+    await eventually('the reason', () => {
+      const { phase, reason } = subscription.status()
+      return phase === 'failing' && (reason?.includes('the database is away') ?? false)
+    })
     assert.deepEqual(seen, [])
     down = false
 
