@@ -10,10 +10,13 @@ import type { Publisher } from '../../../src/messaging/transport.ts'
 import { uniqueTopic } from '../../support/kafka.ts'
 import { type ProxiedKafka, startProxiedKafka } from '../../support/proxy/proxied-kafka.ts'
 import { createVolume, type Volume, volumeProblem } from '../../support/volume.ts'
-import { batchOf, firsts, never, openPublisher, valuesIn, valuesOf } from './publishing.ts'
+import { batchOf, firsts, never, openPublisher, untilStored, valuesIn, valuesOf } from './publishing.ts'
 import { createWitness, type Witness } from './witness.ts'
 
-jest.setTimeout(180_000)
+// Three brokers on a busy machine, of which one goes and comes back.
+jest.setTimeout(900_000)
+/** Milliseconds for what begins when a group has formed, or when a broker is missed. */
+const PATIENCE_MS = 180_000
 
 const noVolume = await volumeProblem()
 /** The third broker keeps everything on a volume of its own, where one can be had. */
@@ -56,12 +59,12 @@ test('K6 writes to and reads from the other partitions while one has no leader, 
     // A fresh publisher knows no leader at all, and must not mind.
     await using fresh = openPublisher(cluster)
     await fresh.publish(batchOf(topic, 0, 'fresh', 1), { signal: never })
-    await eventually('the others', () => firsts(seen).length === 5, 60_000)
+    await eventually('the others', () => firsts(seen).length === 5, PATIENCE_MS)
 
     await dead.start()
     await untilStored(() => publisher.publish(batchOf(topic, 1, 'back', 1), { signal: never }))
-    await eventually('the one that is back', () => seen.includes('before-0') && seen.includes('back-0'), 60_000)
-    await eventually('running', () => subscription.status().reason === null, 60_000)
+    await eventually('the one that is back', () => seen.includes('before-0') && seen.includes('back-0'), PATIENCE_MS)
+    await eventually('running', () => subscription.status().reason === null, PATIENCE_MS)
   } finally {
     if (dead.pid === null) await dead.start()
   }
@@ -73,10 +76,10 @@ test.each(['SIGKILL', 'SIGSTOP', 'SIGTERM'] as const)(
     await using publisher = openPublisher(cluster)
     const topic = uniqueTopic('moves')
     await publisher.createTopic(topic, { partitionCount: 3, replicationFactor: 3 })
-    const load = startLoad(publisher, topic)
+    await using load = startLoad(publisher, topic)
     const seen: string[] = []
     await using subscription = subscribe(topic, seen)
-    await eventually('the load', () => load.counts().every((count) => count > 5), 60_000)
+    await eventually('the load', () => load.counts().every((count) => count > 5), PATIENCE_MS)
 
     const hit = node(3)
     if (signal === 'SIGTERM') await hit.stop()
@@ -90,8 +93,8 @@ test.each(['SIGKILL', 'SIGSTOP', 'SIGTERM'] as const)(
     for (const [partition, values] of acknowledged.entries()) {
       expect(firsts(await valuesIn(witness, topic, partition))).toEqual(values)
     }
-    await eventually('every record', () => firsts(seen).length === acknowledged.flat().length, 90_000)
-    await eventually('running', () => subscription.status().phase === 'running', 60_000)
+    await eventually('every record', () => firsts(seen).length === acknowledged.flat().length, PATIENCE_MS)
+    await eventually('running', () => subscription.status().phase === 'running', PATIENCE_MS)
     for (const values of acknowledged) {
       expect(firsts(seen).filter((value) => values.includes(value))).toEqual(values)
     }
@@ -114,9 +117,9 @@ for (const [how, problem, breakIt, mendIt] of disks) {
     await using publisher = openPublisher(cluster)
     const topic = uniqueTopic('disk')
     await publisher.createTopic(topic, { partitionCount: 3, replicationFactor: 3 })
-    const load = startLoad(publisher, topic)
-    await eventually('the load', () => load.counts().every((count) => count > 5), 60_000)
-    await eventually('all copies', () => isInSync(topic), 60_000)
+    await using load = startLoad(publisher, topic)
+    await eventually('the load', () => load.counts().every((count) => count > 5), PATIENCE_MS)
+    await eventually('all copies', () => isInSync(topic), PATIENCE_MS)
 
     const hit = node(3)
     await breakIt()
@@ -125,7 +128,7 @@ for (const [how, problem, breakIt, mendIt] of disks) {
     await untilAllGoOn(load)
     await mendIt()
     await hit.start()
-    await eventually('all copies', () => isInSync(topic), 120_000)
+    await eventually('all copies', () => isInSync(topic), PATIENCE_MS)
     await untilAllGoOn(load)
     const acknowledged = await load.stop()
 
@@ -165,11 +168,11 @@ async function untilAllGoOn({ counts }: Load): Promise<void> {
   await eventually(
     'all partitions to go on',
     () => counts().every((count, partition) => count > (before[partition] ?? 0) + 5),
-    90_000,
+    PATIENCE_MS,
   )
 }
 
-interface Load {
+interface Load extends AsyncDisposable {
   /** Records acknowledged, by partition. */
   counts(): readonly number[]
   /** Resolves to what was acknowledged, by partition. */
@@ -192,23 +195,14 @@ function startLoad(publisher: Publisher, topic: string): Load {
       }
     }),
   )
+  const stop = async () => {
+    stopped = true
+    await done
+    return acknowledged
+  }
   return {
     counts: () => acknowledged.map((values) => values.length),
-    stop: async () => {
-      stopped = true
-      await done
-      return acknowledged
-    },
-  }
-}
-
-async function untilStored(publish: () => Promise<unknown>): Promise<void> {
-  for (;;) {
-    try {
-      await publish()
-      return
-    } catch (error) {
-      if ((error as { kind?: string }).kind !== 'outage') throw error
-    }
+    stop,
+    [Symbol.asyncDispose]: async () => void (await stop()),
   }
 }

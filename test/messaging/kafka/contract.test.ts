@@ -1,4 +1,4 @@
-import { afterAll, jest, test } from '@jest/globals'
+import { afterAll, test } from '@jest/globals'
 import { createKafkaPublisher, createKafkaSubscriber } from '../../../src/messaging/kafka/index.ts'
 import type { ContractHarness } from '../../../src/messaging/testing/contract-harness.ts'
 import { publisherContract } from '../../../src/messaging/testing/publisher-contract.ts'
@@ -6,8 +6,6 @@ import { subscriberContract } from '../../../src/messaging/testing/subscriber-co
 import type { Publisher } from '../../../src/messaging/transport.ts'
 import { testBrokers, uniqueTopic } from '../../support/kafka.ts'
 import { createWitness, type Witness } from './witness.ts'
-
-jest.setTimeout(60_000)
 
 let witness: Witness | undefined
 afterAll(async () => {

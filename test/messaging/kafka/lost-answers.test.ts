@@ -1,13 +1,11 @@
 /** Hundreds of lost answers and requests, on three partitions at once, with a seed: nothing lost, nothing out of order. */
-import { expect, jest, test } from '@jest/globals'
+import { expect, test } from '@jest/globals'
 import { uniqueTopic } from '../../support/kafka.ts'
 import { api } from '../../support/proxy/frames.ts'
 import type { Verdict } from '../../support/proxy/kafka-proxy.ts'
 import { startProxiedKafka } from '../../support/proxy/proxied-kafka.ts'
-import { batchOf, firsts, never, openPublisher, valuesIn, valuesOf } from './publishing.ts'
+import { batchOf, firsts, never, openPublisher, untilStored, valuesIn, valuesOf } from './publishing.ts'
 import { createWitness } from './witness.ts'
-
-jest.setTimeout(180_000)
 
 /** How many answers are lost before a run may end. */
 const LOST = 200
@@ -19,7 +17,7 @@ test.each([
   'PC-01 K1 K2 loses and reorders nothing under 200 lost answers, with a publisher %s',
   async (_, deliveryTimeoutMs) => {
     await using cluster = await startProxiedKafka()
-    const witness = await createWitness(cluster.brokers)
+    await using witness = await createWitness(cluster.brokers)
     await using publisher = openPublisher({ ...cluster, deliveryTimeoutMs })
     const topic = uniqueTopic('lost-answers')
     await publisher.createTopic(topic, { partitionCount: 3, replicationFactor: null })
@@ -58,20 +56,8 @@ test.each([
       // Only who gives up writes twice.
       if (deliveryTimeoutMs > 1_000) expect(values).toEqual(acknowledged[partition])
     }
-    await witness.close()
   },
 )
-
-async function untilStored(publish: () => Promise<unknown>): Promise<void> {
-  for (;;) {
-    try {
-      await publish()
-      return
-    } catch (error) {
-      if ((error as { kind?: string }).kind !== 'outage') throw error
-    }
-  }
-}
 
 /** mulberry32 */
 function seeded(seed: number): () => number {

@@ -41,6 +41,18 @@ export function firsts(values: readonly string[]): string[] {
   return [...new Set(values)]
 }
 
+/** Publishes until it is done, as the relay does: again after an outage. */
+export async function untilStored(publish: () => Promise<unknown>): Promise<void> {
+  for (;;) {
+    try {
+      await publish()
+      return
+    } catch (error) {
+      if ((error as { kind?: string }).kind !== 'outage') throw error
+    }
+  }
+}
+
 /** Deals with the next `count` produce requests. Resolves when the last of them has come. */
 export function onProduce(proxy: KafkaProxy, verdict: Verdict, count = 1): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>()

@@ -16,7 +16,7 @@ import { uniqueTopic } from '../../support/kafka.ts'
 import { batchOf, never, openPublisher } from './publishing.ts'
 
 const isLong = process.env.TEST_LONG === '1'
-jest.setTimeout(isLong ? 300_000 : 90_000)
+if (isLong) jest.setTimeout(600_000)
 
 /** Milliseconds for which an authentication is good; the client renews it ten seconds before. */
 const SESSION_MS = isLong ? 60_000 : 11_000
@@ -77,7 +77,7 @@ test('PC-10 loses nothing while authentications expire, under load and after a r
 
   await eventually('all of them', () => seen.includes('rested-0'))
   expect(new Set(seen).size).toBe(count + 1)
-  expect(subscription.status()).toMatchObject({ phase: 'running', reason: null })
+  await eventually('running', () => subscription.status().phase === 'running')
 })
 
 test('PC-10 a subscriber that is denied says so, and goes on by itself once it is let in', async () => {
@@ -99,7 +99,7 @@ test('PC-10 a subscriber that is denied says so, and goes on by itself once it i
   await eventually('the reason', () => subscription.status().phase === 'failing')
   expect(subscription.status().reason).not.toContain(current)
   current = password
-  await eventually('both', () => seen.length === 2, 60_000)
+  await eventually('both', () => seen.length === 2)
   await eventually('running', () => subscription.status().phase === 'running')
 })
 

@@ -5,7 +5,7 @@ import type { FoundRecord } from '../../../src/messaging/testing/contract-harnes
 import type { TopicPartition } from '../../../src/messaging/transport.ts'
 
 /** A look at the broker past our driver. */
-export interface Witness {
+export interface Witness extends AsyncDisposable {
   readonly admin: Admin
   /** All records of a partition, in offset order. */
   read(where: TopicPartition): Promise<readonly FoundRecord[]>
@@ -83,6 +83,7 @@ export async function createWitness(brokers: readonly string[]): Promise<Witness
       return offset < 0n ? null : offset
     },
     close: () => admin.disconnect(),
+    [Symbol.asyncDispose]: () => admin.disconnect(),
   }
 }
 
