@@ -1,15 +1,14 @@
 /** Ends a consumer at every one of its statements, before it is sent and after it was answered, and starts another. */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { expect, jest, test } from '@jest/globals'
+import { expect, test } from '@jest/globals'
 import type { Handler } from '../../../src/messaging/consumer/handlers.ts'
 import { listDeadLetters, listHeldKeys } from '../../../src/messaging/dead-letters/list.ts'
 import { requestResume } from '../../../src/messaging/dead-letters/requests.ts'
+import { eventually } from '../../../src/messaging/testing/index.ts'
 import type { IncomingRecord } from '../../../src/messaging/transport.ts'
 import { createCrashingPool } from './crashing-pool.ts'
 import { recordOf, TOPIC } from './scripted-subscriber.ts'
 import { createSetting, idOf, joinSetting, type Setting, writeEffect } from './setting.ts'
-
-jest.setTimeout(120_000)
 
 const KEY = { holder: 'summary', topic: TOPIC, aggregateType: 'order', aggregateId: 'a' }
 const options = { maxAttempts: 2, graceMs: 100 }
@@ -75,7 +74,7 @@ async function atEveryPoint(check: (at: number, when: 'before' | 'after') => Pro
 }
 
 async function allLetGo(scene: Setting, goOn: () => boolean = () => true): Promise<void> {
-  while (goOn() && (await listHeldKeys(scene.database.db)).length > 0) await sleep(5)
+  await eventually('every key is let go', async () => !goOn() || (await listHeldKeys(scene.database.db)).length === 0)
 }
 
 /** Empties the scene's tables: a database for each point would cost minutes. */

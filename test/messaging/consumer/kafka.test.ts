@@ -1,5 +1,5 @@
 /** The consumer over the real Kafka. Each test has a topic and a database of its own. */
-import { afterAll, expect, jest, test } from '@jest/globals'
+import { afterAll, expect, test } from '@jest/globals'
 import type { Knex } from 'knex'
 import { v7 as uuidv7 } from 'uuid'
 import { type Consumer, startConsumer } from '../../../src/messaging/consumer/consumer.ts'
@@ -7,13 +7,12 @@ import { defineHandlers, type Handler } from '../../../src/messaging/consumer/ha
 import type { ConsumerOptions } from '../../../src/messaging/consumer/options.ts'
 import { listDeadLetters } from '../../../src/messaging/dead-letters/list.ts'
 import { createKafkaPublisher, createKafkaSubscriber } from '../../../src/messaging/kafka/index.ts'
+import { eventually } from '../../../src/messaging/testing/index.ts'
 import type { TopicPartition } from '../../../src/messaging/transport.ts'
 import { createTestDatabase } from '../../support/database.ts'
 import { testBrokers, uniqueTopic } from '../../support/kafka.ts'
 import { createWitness } from '../kafka/witness.ts'
 import { createEffects, effectsOf, fast, writeEffect } from './setting.ts'
-
-jest.setTimeout(90_000)
 
 const publisher = createKafkaPublisher({ brokers: testBrokers(), clientId: 'consumer-test' })
 afterAll(() => publisher.close())
@@ -73,7 +72,7 @@ function start(
 }
 
 async function effectsReach(db: Knex, count: number): Promise<void> {
-  while ((await effectsOf(db)).length < count) await new Promise((resolve) => setTimeout(resolve, 50))
+  await eventually(`${count} effects`, async () => (await effectsOf(db)).length >= count, 120_000)
 }
 
 /** The ids of each key's effects, in the order in which they committed. */
@@ -104,15 +103,14 @@ test('PC-56: after a clean stop the lag is 0 and nothing is delivered again', as
   await createEffects(database.db)
   const topic = await createTopic()
   await publish(topic, keysOf(8), 5)
-  const first = start(topic, database.db)
+  await using first = start(topic, database.db)
   await first.whenCaughtUp()
   await first.stop()
 
-  const witness = await createWitness(testBrokers())
+  await using witness = await createWitness(testBrokers())
   const committed = await Promise.all(
     Array.from({ length: PARTITIONS }, (_, partition) => witness.committed(topic, { topic, partition })),
   )
-  await witness.close()
   let delivered = 0
   await using second = start(topic, database.db, async () => {
     delivered++
@@ -146,7 +144,7 @@ test('a database restored from before gets again what it has forgotten, although
   await createEffects(db)
   const topic = await createTopic()
   const published = await publish(topic, keysOf(4), 10)
-  const before = start(topic, db)
+  await using before = start(topic, db)
   await before.whenCaughtUp()
   await before.stop()
 
@@ -193,10 +191,9 @@ test('F26: in a storm of members that come and go each effect happens once, in o
 
   await using steady = start(topic, database.db)
   for (let round = 0; round < rounds; round++) {
-    const passing = start(topic, database.createPool())
+    await using passing = start(topic, database.createPool())
     for (const [key, ids] of await publish(topic, keys, 20)) published.set(key, [...(published.get(key) ?? []), ...ids])
-    await new Promise((resolve) => setTimeout(resolve, 1_500))
-    await passing.stop()
+    await eventually('it has its share', () => passing.status().partitions.length > 0)
   }
   await effectsReach(database.db, keys.length * 20 * rounds)
   await steady.whenCaughtUp()

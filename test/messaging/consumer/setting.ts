@@ -38,16 +38,12 @@ export async function createSetting(
   handlers: HandlerSet | Handler = writeEffect,
   options: Partial<ConsumerOptions> = {},
 ): Promise<Setting> {
-  const database = await createTestDatabase()
+  await using failed = new AsyncDisposableStack()
+  const database = failed.use(await createTestDatabase())
   await createEffects(database.db)
-  const setting = joinOn(database, handlers, options)
-  return {
-    ...setting,
-    async [Symbol.asyncDispose]() {
-      await setting[Symbol.asyncDispose]()
-      await database[Symbol.asyncDispose]()
-    },
-  }
+  const setting = failed.use(joinOn(database, handlers, options))
+  const stack = failed.move()
+  return { ...setting, [Symbol.asyncDispose]: () => stack.disposeAsync() }
 }
 
 /** Another instance of the consumer, on the same database with a pool of its own. */
