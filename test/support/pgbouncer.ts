@@ -43,8 +43,15 @@ ignore_startup_parameters = extra_float_digits,statement_timeout,lock_timeout,id
   )
   // It refuses to run as root. Read before the change of account, the file needs no other rights.
   const account = process.getuid?.() === 0 ? ['-u', 'nobody'] : []
+  await using failed = new AsyncDisposableStack()
+  failed.defer(() => rm(dir, { recursive: true, force: true }))
   const child = spawn(pgbouncerPath, [...account, '--quiet', file], { stdio: 'ignore' })
+  failed.defer(async () => {
+    const ended = once(child, 'exit')
+    if (child.exitCode === null && child.kill('SIGKILL')) await ended
+  })
   await listening(port, child)
+  const stack = failed.move()
   return {
     url(database) {
       const url = new URL(target)
@@ -53,11 +60,7 @@ ignore_startup_parameters = extra_float_digits,statement_timeout,lock_timeout,id
       url.pathname = database
       return url.href
     },
-    async [Symbol.asyncDispose]() {
-      const ended = once(child, 'exit')
-      if (child.exitCode === null && child.kill('SIGKILL')) await ended
-      await rm(dir, { recursive: true, force: true })
-    },
+    [Symbol.asyncDispose]: () => stack.disposeAsync(),
   }
 }
 
@@ -69,7 +72,7 @@ async function listening(port: number, child: ChildProcess): Promise<void> {
       return
     } catch (error) {
       if (child.exitCode !== null) throw new Error(`pgbouncer ended with exit code ${child.exitCode}`)
-      if (attempt > 200) throw error
+      if (attempt > 1_200) throw error
       await new Promise((resolve) => {
         setTimeout(resolve, 50)
       })

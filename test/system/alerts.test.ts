@@ -47,7 +47,7 @@ withPrometheus(
       hurry: HURRY,
     })
 
-    const load = startOrders(service)
+    await using load = startOrders(service)
     await sleep(15_000)
     expect([...(await prometheus.everFired())]).toEqual([])
 
@@ -80,12 +80,13 @@ function startOrders(service: Parameters<typeof placeOrder>[0]) {
       await sleep(100)
     }
   })()
-  return {
-    async stop() {
-      ended.abort()
-      await done
-    },
+  // Told by the stop, which comes last: the service may end before where the test fails.
+  done.catch(() => {})
+  async function stop(): Promise<void> {
+    ended.abort()
+    await done
   }
+  return { stop, [Symbol.asyncDispose]: stop }
 }
 
 async function untilFiring(prometheus: Prometheus, names: readonly string[]): Promise<void> {

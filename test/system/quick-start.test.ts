@@ -11,6 +11,7 @@ test('the quick start sends a mutation, publishes its event, applies its effect 
     env: { ...process.env, DATABASE_URL: stack.env.DATABASE_URL, KAFKA_BROKERS: stack.env.KAFKA_BROKERS },
     stdio: ['ignore', 'pipe', 'pipe'],
   })
+  using _example = { [Symbol.dispose]: () => void example.kill('SIGKILL') }
   const [out, errors, [code]] = await Promise.all([text(example.stdout), text(example.stderr), once(example, 'exit')])
 
   expect({ out: out.trim().split('\n'), errors, code }).toEqual({

@@ -25,9 +25,9 @@ const secrets = {
 let stack: SystemStack
 beforeAll(async () => {
   stack = await startSystemStack({ durable: false })
-}, 60_000)
+})
 afterAll(async () => {
-  await stack[Symbol.asyncDispose]()
+  await stack?.[Symbol.asyncDispose]()
 })
 
 test('PC-65 no customer, payload, header or password is in what the service says, though statements fail at every turn', async () => {
@@ -47,10 +47,10 @@ test('PC-65 no customer, payload, header or password is in what the service says
   await appendDirectly(db.knex)
   await refuseChanges(db.knex, 'customer_summary')
   answers.push(await order(service))
-  await sink.until((spans) => spans.some(({ name, status }) => name.startsWith('process') && status === 2), 60_000)
+  await sink.until((spans) => spans.some(({ name, status }) => name.startsWith('process') && status === 2))
   await refuseChanges(db.knex, 'orders')
   answers.push(await order(service))
-  await sink.until((spans) => spans.filter(({ name }) => name === 'POST /graphql').length >= answers.length, 30_000)
+  await sink.until((spans) => spans.filter(({ name }) => name === 'POST /graphql').length >= answers.length)
   await until('Metrics at the collector', async () => (sink.paths.includes('/v1/metrics') ? true : null))
   const metrics = await readMetrics(service)
   await service.kill('SIGTERM')
@@ -60,7 +60,7 @@ test('PC-65 no customer, payload, header or password is in what the service says
   const log = await readFile(service.logFile, 'utf8')
   expect(log).toContain('A request failed unexpectedly')
   expect(leaksIn({ answers: answers.join('\n'), log, metrics, exported: sink.text() })).toEqual([])
-}, 180_000)
+})
 
 test('a database that cannot be had, or an address that cannot be read, is told without its password', async () => {
   const outage = `postgres://orders:${secrets.password}@127.0.0.1:1/orders`
@@ -76,7 +76,7 @@ test('a database that cannot be had, or an address that cannot be read, is told 
 
   const said = { outage: await readFile(waiting.logFile, 'utf8'), malformed: await readFile(refused.logFile, 'utf8') }
   expect(leaksIn(said)).toEqual([])
-}, 60_000)
+})
 
 /** Each secret that stands in one of `texts`, with what is around it. */
 function leaksIn(texts: Readonly<Record<string, string>>): string[] {

@@ -12,12 +12,12 @@ import type { IncomingRecord } from '../../../src/messaging/transport.ts'
 export interface TopicReading {
   readonly brokers: readonly string[]
   readonly topics: readonly string[]
-  /** Milliseconds after which the reading fails. @defaultValue 60_000 */
+  /** Milliseconds after which the reading fails. @defaultValue 180_000 */
   readonly withinMs?: number
 }
 
 /** All records of `topics` in offset order within a partition; a topic that does not exist has none. */
-export async function readTopics({ brokers, topics, withinMs = 60_000 }: TopicReading): Promise<ObservedRecord[]> {
+export async function readTopics({ brokers, topics, withinMs = 180_000 }: TopicReading): Promise<ObservedRecord[]> {
   const kafka = new Kafka({ clientId: 'history', brokers: [...brokers], logLevel: logLevel.NOTHING })
   const ends = await endsOf(kafka, topics)
   const records: ObservedRecord[] = []

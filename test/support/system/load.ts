@@ -18,7 +18,7 @@ export interface LoadOptions {
   readonly onOk?: (eventIds: readonly string[]) => void
 }
 
-export interface Load {
+export interface Load extends AsyncDisposable {
   /** Mutations that were answered ok. */
   readonly okCount: number
   /** Mutations that failed, or of which nobody knows. */
@@ -80,6 +80,10 @@ export function startLoad(options: LoadOptions): Load {
 
   const done = Promise.all(Array.from({ length: clients }, (_, index) => client(index))).then(() => {})
   void done.finally(() => ended.abort())
+  async function stop(): Promise<void> {
+    ended.abort()
+    await done
+  }
   return {
     get okCount() {
       return okCount
@@ -97,10 +101,8 @@ export function startLoad(options: LoadOptions): Load {
       }
     },
     done,
-    async stop() {
-      ended.abort()
-      await done
-    },
+    stop,
+    [Symbol.asyncDispose]: stop,
   }
 }
 

@@ -42,8 +42,9 @@ export interface Service extends AsyncDisposable {
   log(): Promise<readonly Readonly<Record<string, unknown>>[]>
 }
 
-/** Milliseconds between two looks. */
+/** Milliseconds between two looks, and for the answer to one: a process may stand still on purpose, or be busy. */
 const LOOK_MS = 50
+const READINESS_MS = 10_000
 
 /** Starts a process of the service; `until(true)` waits for it. */
 export async function startService({ name, roles, env, dir }: ServiceOptions): Promise<Service> {
@@ -82,7 +83,7 @@ export async function startService({ name, roles, env, dir }: ServiceOptions): P
   async function readiness(role?: string): Promise<Readiness> {
     const page = role === undefined ? '/readyz' : `/readyz/${role}`
     try {
-      const response = await fetch(`${adminUrl}${page}`, { signal: AbortSignal.timeout(5_000) })
+      const response = await fetch(`${adminUrl}${page}`, { signal: AbortSignal.timeout(READINESS_MS) })
       const { problems } = (await response.json()) as Readiness
       return { ready: response.status === 200, problems }
     } catch (error) {
@@ -102,7 +103,7 @@ export async function startService({ name, roles, env, dir }: ServiceOptions): P
     start,
     kill,
     readiness,
-    async until(wanted, { role, withinMs = 60_000 } = {}) {
+    async until(wanted, { role, withinMs = 120_000 } = {}) {
       const from = performance.now()
       for (;;) {
         const { ready, problems } = await readiness(role)

@@ -37,18 +37,24 @@ export async function startSystemStack({
   const dir = await mkdtemp(join(tmpdir(), 'graphql-outbox-system-'))
   // Where we are root, Postgres runs under another account and has to pass through.
   await chmod(dir, 0o755)
-  const stack = new AsyncDisposableStack()
-  stack.defer(() => rm(dir, { recursive: true, force: true }))
-  const [postgres, kafka] = await Promise.all([
-    startPostgres({ dir: join(dir, 'postgres'), durable, ...given }),
-    startKafka({ dir: join(dir, 'kafka'), nodes: brokers, heapMb: 384, jvm: ['-XX:TieredStopAtLevel=1'] }),
-  ])
-  stack.defer(() => kafka.kill())
-  stack.defer(() => postgres.kill('SIGQUIT'))
+  await using failed = new AsyncDisposableStack()
+  failed.defer(() => rm(dir, { recursive: true, force: true }))
+  const starting = [
+    startPostgres({ dir: join(dir, 'postgres'), durable, ...given }).then((server) =>
+      failed.adopt(server, () => server.kill('SIGQUIT')),
+    ),
+    startKafka({ dir: join(dir, 'kafka'), nodes: brokers, heapMb: 384, jvm: ['-XX:TieredStopAtLevel=1'] }).then(
+      (server) => failed.adopt(server, () => server.kill()),
+    ),
+  ] as const
+  // Where one fails, the other is waited for and ended: nobody else would do it.
+  await Promise.allSettled(starting)
+  const [postgres, kafka] = await Promise.all(starting)
   // A server that is broken on purpose closes idle connections; that is no news.
   const log = { warn: () => {}, error: () => {}, deprecate: () => {}, debug: () => {} }
   const db = knex({ client: 'pg', connection: postgres.url(), pool: { min: 0, max: 4 }, log })
-  stack.defer(() => db.destroy())
+  failed.defer(() => db.destroy())
+  const stack = failed.move()
   const env = { DATABASE_URL: postgres.url(), KAFKA_BROKERS: kafka.brokers.join() }
 
   return {

@@ -21,18 +21,33 @@ export async function startOneThread(env: Readonly<Record<string, string>>): Pro
     env: { PATH: process.env.PATH, ...env },
     stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
   })
-  const [{ url }] = (await once(child, 'message')) as [{ url: string }]
+  const ended = once(child, 'exit')
+
+  /** Its next message; rejects when it ends without. */
+  async function answer(): Promise<unknown> {
+    const over = new AbortController()
+    const ending = ended.then(([code, signal]) => {
+      throw new Error(`The process ended with ${code ?? signal} and without an answer`)
+    })
+    try {
+      const [message] = await Promise.race([once(child, 'message', { signal: over.signal }), ending])
+      return message
+    } finally {
+      over.abort()
+    }
+  }
 
   async function tell(command: Command): Promise<void> {
     child.send(command)
-    await once(child, 'message')
-    if (command === 'stop' && child.exitCode === null) await once(child, 'exit')
+    await answer()
+    if (command === 'stop') await ended
   }
+  const { url } = (await answer()) as { url: string }
   return {
     url,
     tell,
     async [Symbol.asyncDispose]() {
-      if (child.exitCode === null) await tell('stop')
+      if (child.exitCode === null && child.signalCode === null) await tell('stop')
     },
   }
 }

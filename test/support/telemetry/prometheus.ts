@@ -65,10 +65,17 @@ export async function startPrometheus({ binary, dir, target, hurry }: Prometheus
     const { data } = (await response.json()) as { data: { result: { metric: Record<string, string> }[] } }
     return data.result
   }
+  await using failed = new AsyncDisposableStack()
+  failed.defer(stop)
+  async function stop(): Promise<void> {
+    running.kill('SIGTERM')
+    await running.ended
+  }
   await until('A scrape by Prometheus', async () => {
     const found = await query('up == 1').catch(() => [])
     return found.length > 0 ? true : null
   })
+  failed.move()
 
   return {
     async firing() {
@@ -82,10 +89,7 @@ export async function startPrometheus({ binary, dir, target, hurry }: Prometheus
       const found = await query('count by (alertname) (count_over_time(ALERTS{alertstate="firing"}[2h]))')
       return new Set(found.map(({ metric }) => metric.alertname ?? ''))
     },
-    async [Symbol.asyncDispose]() {
-      running.kill('SIGTERM')
-      await running.ended
-    },
+    [Symbol.asyncDispose]: stop,
   }
 }
 

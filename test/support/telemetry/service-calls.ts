@@ -11,13 +11,17 @@ export interface OutboxExtension {
 
 /** Starts a service with all roles; resolves once each is ready. */
 export async function startReadyService(dir: string, env: Readonly<Record<string, string>>): Promise<Service> {
-  const service = await startService({
-    name: `service-${randomUUID().slice(0, 8)}`,
-    roles: ['api', 'relay', 'consumer'],
-    env,
-    dir,
-  })
+  await using failed = new AsyncDisposableStack()
+  const service = failed.use(
+    await startService({
+      name: `service-${randomUUID().slice(0, 8)}`,
+      roles: ['api', 'relay', 'consumer'],
+      env,
+      dir,
+    }),
+  )
   await service.until(true)
+  failed.move()
   return service
 }
 
