@@ -14,158 +14,142 @@ import { outline } from '../support/telemetry/outline.ts'
 import { placeOrder, startReadyService } from '../support/telemetry/service-calls.ts'
 import { until } from '../support/telemetry/wait.ts'
 
+/** Milliseconds for a build on a busy machine; an idle one takes three minutes. */
+const BUILD_MS = 1_800_000
+
 const installed = await jaegerBinary()
-const withJaeger = installed !== null || (await canBuildJaeger()) ? test : test.skip
+const available = installed !== null || (await canBuildJaeger())
+// Where neither Jaeger nor Go is this is skipped, and shown as such; in CI that is a failure.
+const withJaeger = available || process.env.CI ? test : test.skip
 
 let stack: SystemStack
 let jaeger: Jaeger
 beforeAll(async () => {
   stack = await startSystemStack({ durable: false })
   if (withJaeger === test.skip) return
-  const binary = installed ?? (await buildJaeger({ signal: AbortSignal.timeout(900_000) }))
+  if (!available) throw new Error('Neither Jaeger nor Go, which builds it, is on the path: CI needs one of them')
+  const binary = installed ?? (await buildJaeger({ signal: AbortSignal.timeout(BUILD_MS) }))
   jaeger = await startJaeger({ binary, dir: join(stack.dir, 'jaeger') })
-}, 960_000)
+}, BUILD_MS + 240_000)
 afterAll(async () => {
   await jaeger?.[Symbol.asyncDispose]()
-  await stack[Symbol.asyncDispose]()
+  await stack?.[Symbol.asyncDispose]()
 })
 
-withJaeger(
-  'a mutation and its effect are one trace of three services, with one root and no orphan',
-  async () => {
-    const env = await freshEnv()
-    await using service = await startReadyService(stack.dir, env)
+withJaeger('a mutation and its effect are one trace of three services, with one root and no orphan', async () => {
+  const env = await freshEnv()
+  await using service = await startReadyService(stack.dir, env)
 
-    const { traceId } = await placeOrder(service)
-    const spans = await untilTraced(jaeger.url, traceId, isWhole)
+  const { traceId } = await placeOrder(service)
+  const spans = await untilTraced(jaeger.url, traceId, isWhole)
 
-    expect(new Set(spans.map((span) => span.service))).toEqual(
-      new Set(['orders-api', 'outbox-relay', 'orders-summary']),
-    )
-    expect(rootsOf(spans)).toHaveLength(1)
-    expect(spans.length).toBeLessThanOrEqual(24)
-  },
-  120_000,
-)
+  expect(new Set(spans.map((span) => span.service))).toEqual(new Set(['orders-api', 'outbox-relay', 'orders-summary']))
+  expect(rootsOf(spans)).toHaveLength(1)
+  expect(spans.length).toBeLessThanOrEqual(24)
+})
 
-withJaeger(
-  'two groups are two processes under one send',
-  async () => {
-    const env = await freshEnv({ TEST_CONSUMERS: 'orders-summary,orders-audit' })
-    await using all = await startAll(env)
+withJaeger('two groups are two processes under one send', async () => {
+  const env = await freshEnv({ TEST_CONSUMERS: 'orders-summary,orders-audit' })
+  await using all = await startAll(env)
 
-    const { traceId } = await placeOrder(all)
-    const spans = await untilTraced(
-      jaeger.url,
-      traceId,
-      (found) => isWhole(found) && named(found, 'process').length === 2,
-    )
+  const { traceId } = await placeOrder(all)
+  const spans = await untilTraced(
+    jaeger.url,
+    traceId,
+    (found) => isWhole(found) && named(found, 'process').length === 2,
+  )
 
-    const [send, ...others] = named(spans, 'send')
-    expect(others).toEqual([])
-    const processes = named(spans, 'process')
-    expect(processes.map(({ parentSpanId }) => parentSpanId)).toEqual([send?.spanId, send?.spanId])
-    expect(new Set(processes.map((span) => span.attributes['messaging.consumer.group.name']))).toEqual(
-      new Set([`${env.TOPIC_PREFIX}orders-summary`, `${env.TOPIC_PREFIX}orders-audit`]),
-    )
-    expect(general(outline(spans), env)).toMatchSnapshot()
-  },
-  120_000,
-)
+  const [send, ...others] = named(spans, 'send')
+  expect(others).toEqual([])
+  const processes = named(spans, 'process')
+  expect(processes.map(({ parentSpanId }) => parentSpanId)).toEqual([send?.spanId, send?.spanId])
+  expect(new Set(processes.map((span) => span.attributes['messaging.consumer.group.name']))).toEqual(
+    new Set([`${env.TOPIC_PREFIX}orders-summary`, `${env.TOPIC_PREFIX}orders-audit`]),
+  )
+  expect(general(outline(spans), env)).toMatchSnapshot()
+})
 
-withJaeger(
-  'a redelivery is a second process beside the first, and a duplicate',
-  async () => {
-    const env = await freshEnv()
-    const traceId = await (async () => {
-      await using first = await startAll(env)
-      const placed = await placeOrder(first)
-      await untilTraced(jaeger.url, placed.traceId, isWhole)
-      return placed.traceId
-    })()
-    await forgetOffsets(env)
+withJaeger('a redelivery is a second process beside the first, and a duplicate', async () => {
+  const env = await freshEnv()
+  const traceId = await (async () => {
+    await using first = await startAll(env)
+    const placed = await placeOrder(first)
+    await untilTraced(jaeger.url, placed.traceId, isWhole)
+    return placed.traceId
+  })()
+  await forgetOffsets(env)
 
-    await using second = await startOneThread(env)
-    await second.tell('start consumers')
-    const spans = await untilTraced(jaeger.url, traceId, (found) => named(found, 'process').length === 2)
+  await using second = await startOneThread(env)
+  await second.tell('start consumers')
+  const spans = await untilTraced(jaeger.url, traceId, (found) => named(found, 'process').length === 2)
 
-    const processes = named(spans, 'process')
-    expect(processes.map(({ attributes }) => attributes['outbox.result']).sort()).toEqual(['duplicate', 'processed'])
-    expect(new Set(processes.map(({ parentSpanId }) => parentSpanId))).toEqual(
-      new Set(named(spans, 'send').map(({ spanId }) => spanId)),
-    )
-    expect(rootsOf(spans)).toHaveLength(1)
-  },
-  120_000,
-)
+  const processes = named(spans, 'process')
+  expect(processes.map(({ attributes }) => attributes['outbox.result']).sort()).toEqual(['duplicate', 'processed'])
+  expect(new Set(processes.map(({ parentSpanId }) => parentSpanId))).toEqual(
+    new Set(named(spans, 'send').map(({ spanId }) => spanId)),
+  )
+  expect(rootsOf(spans)).toHaveLength(1)
+})
 
-withJaeger(
-  'a send that failed is an error, and its retry stands beside it',
-  async () => {
-    const env = await freshEnv()
-    await using all = await startAll(env)
-    await all.tell('fail the next send')
-    const since = new Date()
+withJaeger('a send that failed is an error, and its retry stands beside it', async () => {
+  const env = await freshEnv()
+  await using all = await startAll(env)
+  await all.tell('fail the next send')
+  const since = new Date()
 
-    const { traceId } = await placeOrder(all)
-    const spans = await untilTraced(jaeger.url, traceId, (found) => isWhole(found) && named(found, 'send').length === 2)
+  const { traceId } = await placeOrder(all)
+  const spans = await untilTraced(jaeger.url, traceId, (found) => isWhole(found) && named(found, 'send').length === 2)
 
-    const sends = named(spans, 'send').sort(
-      (a, b) => Number(a.attributes['outbox.attempt']) - Number(b.attributes['outbox.attempt']),
-    )
-    expect(sends.map(({ status, attributes }) => [status, attributes['error.type']])).toEqual([
-      [2, 'NOT_LEADER_OR_FOLLOWER'],
-      [0, undefined],
-    ])
-    const [create] = named(spans, 'create')
-    expect(sends.map(({ parentSpanId }) => parentSpanId)).toEqual([create?.spanId, create?.spanId])
-    expect(named(spans, 'process')[0]?.parentSpanId).toBe(sends[1]?.spanId)
-    // A batch that repeats a failed one is recorded though none is drawn here.
-    const [batch] = await untilBatches(since, 1)
-    expect(linkedTraces(batch ?? [])).toContain(traceId)
-  },
-  120_000,
-)
+  const sends = named(spans, 'send').sort(
+    (a, b) => Number(a.attributes['outbox.attempt']) - Number(b.attributes['outbox.attempt']),
+  )
+  expect(sends.map(({ status, attributes }) => [status, attributes['error.type']])).toEqual([
+    [2, 'NOT_LEADER_OR_FOLLOWER'],
+    [0, undefined],
+  ])
+  const [create] = named(spans, 'create')
+  expect(sends.map(({ parentSpanId }) => parentSpanId)).toEqual([create?.spanId, create?.spanId])
+  expect(named(spans, 'process')[0]?.parentSpanId).toBe(sends[1]?.spanId)
+  // A batch that repeats a failed one is recorded though none is drawn here.
+  const [batch] = await untilBatches(since, 1)
+  expect(linkedTraces(batch ?? [])).toContain(traceId)
+})
 
-withJaeger(
-  'a key that was parked and resumed goes on in a trace of its own, linked to the first',
-  async () => {
-    const env = await freshEnv()
-    await using db = open(env)
-    await using all = await startAll(env)
-    await db.knex.raw(`
+withJaeger('a key that was parked and resumed goes on in a trace of its own, linked to the first', async () => {
+  const env = await freshEnv()
+  await using db = open(env)
+  await using all = await startAll(env)
+  await db.knex.raw(`
       create function refuse() returns trigger language plpgsql as $$ begin raise exception 'refused'; end $$;
       create trigger refuse before insert on customer_summary for each row execute function refuse()`)
-    const since = new Date()
-    const { traceId } = await placeOrder(all)
-    const parked = await until('A parked key', async () => {
-      const [row] = await db.knex('held_keys').where({ state: 'parked' })
-      return row ?? null
-    })
-    await db.knex.raw('drop trigger refuse on customer_summary')
+  const since = new Date()
+  const { traceId } = await placeOrder(all)
+  const parked = await until('A parked key', async () => {
+    const [row] = await db.knex('held_keys').where({ state: 'parked' })
+    return row ?? null
+  })
+  await db.knex.raw('drop trigger refuse on customer_summary')
 
-    await requestResume(db.knex, {
-      holder: parked.holder,
-      topic: parked.topic,
-      aggregateType: parked.aggregate_type,
-      aggregateId: parked.aggregate_id,
-    })
-    const resumed = await until('The resumed trace', async () => {
-      const traces = await findTraces(jaeger.url, { service: 'orders-api', name: `process ${parked.topic}`, since })
-      return traces.find(([span]) => span?.traceId !== traceId) ?? null
-    })
+  await requestResume(db.knex, {
+    holder: parked.holder,
+    topic: parked.topic,
+    aggregateType: parked.aggregate_type,
+    aggregateId: parked.aggregate_id,
+  })
+  const resumed = await until('The resumed trace', async () => {
+    const traces = await findTraces(jaeger.url, { service: 'orders-api', name: `process ${parked.topic}`, since })
+    return traces.find(([span]) => span?.traceId !== traceId) ?? null
+  })
 
-    const [process] = named(resumed, 'process')
-    expect(process?.parentSpanId).toBe('')
-    expect(process?.attributes).toMatchObject({ 'outbox.trace.detached': true, 'outbox.result': 'processed' })
-    const first = await untilTraced(jaeger.url, traceId, (spans) => named(spans, 'process').length === 1)
-    expect(named(first, 'process')[0]?.status).toBe(2)
-    // The record's own send, and not that of its copy on the dead-letter topic.
-    const sends = first.filter(({ name }) => name === `send ${parked.topic}`)
-    expect(process?.links).toEqual(sends.map(({ spanId }) => ({ traceId, spanId })))
-  },
-  120_000,
-)
+  const [process] = named(resumed, 'process')
+  expect(process?.parentSpanId).toBe('')
+  expect(process?.attributes).toMatchObject({ 'outbox.trace.detached': true, 'outbox.result': 'processed' })
+  const first = await untilTraced(jaeger.url, traceId, (spans) => named(spans, 'process').length === 1)
+  expect(named(first, 'process')[0]?.status).toBe(2)
+  // The record's own send, and not that of its copy on the dead-letter topic.
+  const sends = first.filter(({ name }) => name === `send ${parked.topic}`)
+  expect(process?.links).toEqual(sends.map(({ spanId }) => ({ traceId, spanId })))
+})
 
 withJaeger(
   'two mutations that one batch carries stay two traces, and the batch is a third with a link to each',
@@ -202,7 +186,6 @@ withJaeger(
       expect(send?.links).toContainEqual({ traceId: root?.traceId, spanId: root?.spanId })
     }
   },
-  120_000,
 )
 
 async function freshEnv(more: Readonly<Record<string, string>> = {}): Promise<Record<string, string>> {
