@@ -42,7 +42,7 @@ const NAMED = {
   'redrive write': 'consumer: update dead_letters, answered',
 } as const
 
-jest.setTimeout(LONG ? 3_600_000 : 240_000)
+jest.setTimeout(LONG ? 3_600_000 : 1_200_000)
 
 let undisturbed: CrashRun
 

@@ -35,7 +35,7 @@ import {
 import { watchPublisher, watchRequests, watchStatements, watchSubscriber } from './watch.ts'
 
 /** Milliseconds after which a child ends whose parent was killed: nobody else would. */
-const LIMIT_MS = 120_000
+const LIMIT_MS = 300_000
 setTimeout(() => process.exit(3), LIMIT_MS).unref()
 
 const spec = JSON.parse(process.argv[2] ?? '') as ChildSpec
@@ -57,7 +57,8 @@ const relay = startRelay({
   topicFor: defaultTopicFor(spec.prefix),
   createTopics: { partitionCount: PARTITIONS, replicationFactor: 1 },
   pollIntervalMs: 250,
-  leaseMs: 500,
+  // Longer than a busy machine keeps anybody waiting: a lease that ends by itself would double events that no crash has.
+  leaseMs: 3_000,
 })
 await until('select 1 from outbox where published_at is null')
 

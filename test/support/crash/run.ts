@@ -27,7 +27,7 @@ const CHILD = fileURLToPath(new URL('./child.ts', import.meta.url))
 /** Compiled code for the next child: a start takes half the time. */
 const CACHE = fileURLToPath(new URL('../../../node_modules/.cache/crash-points', import.meta.url))
 /** Milliseconds for a child, one that waits for a dead member's session included. */
-const CHILD_MS = 90_000
+const CHILD_MS = 240_000
 
 export interface CrashRun {
   /** Whether the child died at its target. It passes where the target does not come. */
