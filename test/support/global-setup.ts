@@ -17,16 +17,20 @@ export default async function setup(): Promise<void> {
   await removeLeftFolders()
   const dir = await mkdtemp(join(tmpdir(), `${prefix}${process.pid}-`))
   await chmod(dir, 0o755)
-  const stack = new AsyncDisposableStack()
-  stack.defer(() => rm(dir, { recursive: true, force: true }))
-  Object.assign(globalThis, { [servers]: stack })
-
-  const [postgres, kafka] = await Promise.all([
-    startPostgres({ dir: join(dir, 'postgres'), durable: false }),
-    startKafka({ dir: join(dir, 'kafka'), heapMb: 384, jvm: ['-XX:TieredStopAtLevel=1'] }),
-  ])
-  stack.defer(() => postgres.destroy())
-  stack.defer(() => kafka.kill())
+  await using failed = new AsyncDisposableStack()
+  failed.defer(() => rm(dir, { recursive: true, force: true }))
+  const starting = [
+    startPostgres({ dir: join(dir, 'postgres'), durable: false }).then((server) =>
+      failed.adopt(server, () => server.destroy()),
+    ),
+    startKafka({ dir: join(dir, 'kafka'), heapMb: 384, jvm: ['-XX:TieredStopAtLevel=1'] }).then((server) =>
+      failed.adopt(server, () => server.kill()),
+    ),
+  ] as const
+  // Where one fails, the other is waited for and ended: nobody else would do it.
+  await Promise.allSettled(starting)
+  const [postgres, kafka] = await Promise.all(starting)
+  Object.assign(globalThis, { [servers]: failed.move() })
   process.env.TEST_POSTGRES_URL = postgres.url()
   process.env.TEST_KAFKA_BROKERS = kafka.brokers.join()
 }
