@@ -11,6 +11,9 @@ import { promisify } from 'node:util'
 
 const run = promisify(execFile)
 
+/** Bytes that are rather written than reserved. */
+const SMALL_BYTES = 8_000_000
+
 export interface Volume extends AsyncDisposable {
   /** Where it is mounted; everybody may enter. */
   readonly dir: string
@@ -26,10 +29,17 @@ export interface VolumeOptions {
   readonly megabytes: number
   /** Where it is mounted. @defaultValue `<dir>/volume` */
   readonly mount?: string
+  /** Leaves the file, to be mounted again. @defaultValue false */
+  readonly keep?: boolean
 }
 
 /** Mounts a new volume. Rejects where that cannot be done. */
-export async function createVolume({ dir, megabytes, mount = join(dir, 'volume') }: VolumeOptions): Promise<Volume> {
+export async function createVolume({
+  dir,
+  megabytes,
+  mount = join(dir, 'volume'),
+  keep = false,
+}: VolumeOptions): Promise<Volume> {
   const image = join(dir, 'volume.img')
   const ballast = join(mount, 'ballast')
   await mkdir(mount, { recursive: true })
@@ -41,16 +51,18 @@ export async function createVolume({ dir, megabytes, mount = join(dir, 'volume')
   return {
     dir: mount,
     async fill() {
-      const { bavail, bsize } = await statfs(mount)
-      const most = Math.floor((bavail * bsize * 9) / 10)
-      if (most > 1_000_000) await run('fallocate', ['--offset', await sizeOf(ballast), '-l', String(most), ballast])
+      for (let free = await freeBytes(mount); free > SMALL_BYTES; free = await freeBytes(mount)) {
+        // Not all of it: the file system needs some to keep account of it.
+        const bytes = Math.floor((free * 9) / 10)
+        await run('fallocate', ['--offset', await sizeOf(ballast), '-l', String(bytes), ballast])
+      }
       await writeUntilFull(ballast)
     },
     makeRoom: () => rm(ballast, { force: true }),
     async [Symbol.asyncDispose]() {
       // Lazily: a server that was killed a moment ago may still hold a file.
       await run('umount', ['--lazy', mount])
-      await rm(image, { force: true })
+      if (!keep) await rm(image, { force: true })
     },
   }
 }
@@ -67,6 +79,11 @@ export async function volumeProblem(): Promise<string | null> {
   } finally {
     await rm(dir, { recursive: true, force: true })
   }
+}
+
+async function freeBytes(mount: string): Promise<number> {
+  const { bavail, bsize } = await statfs(mount)
+  return bavail * bsize
 }
 
 async function sizeOf(path: string): Promise<string> {

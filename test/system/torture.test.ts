@@ -7,12 +7,15 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, test } from '@jest/globals'
+import { volumeProblem } from '../support/volume.ts'
 import { faults } from '../torture/faults.ts'
 import { torture } from '../torture/run.ts'
 
+const noVolume = await volumeProblem()
+const without = noVolume === null ? '' : ` (without disk-full-postgres: ${noVolume})`
 const minutes = Number(process.env.SYSTEM_TORTURE_MINUTES ?? 1)
 
-test(`F35 ${minutes} minutes of random faults over TLS lose, invent and reorder nothing`, async () => {
+test(`F35 ${minutes} minutes of random faults over TLS lose, invent and reorder nothing${without}`, async () => {
   const dir = await mkdtemp(join(tmpdir(), 'graphql-outbox-torture-'))
   const { verdict, failedFaults } = await torture({
     seed: 3,

@@ -2,7 +2,8 @@
  * Where the torture takes place: a Postgres, three Kafka brokers behind proxies,
  * and the service's processes, all started here and belonging to this run alone.
  */
-import { chmod, mkdir } from 'node:fs/promises'
+import { chmod, mkdir, mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import knex, { type Knex } from 'knex'
 import type { Kafka } from '../../src/local/kafka.ts'
@@ -11,11 +12,14 @@ import { installShadow } from '../../src/messaging/testing/history/shadow.ts'
 import type { KafkaProxy } from '../support/proxy/kafka-proxy.ts'
 import { startProxiedKafka } from '../support/proxy/proxied-kafka.ts'
 import { type Service, startService } from '../support/system/service.ts'
+import { createVolume, type Volume, volumeProblem } from '../support/volume.ts'
 import { createSecurity, reauthenticating, requireSecured } from './security.ts'
 
 export interface Arena extends AsyncDisposable {
   readonly dir: string
   readonly postgres: Postgres
+  /** What Postgres keeps its data on; why there is none where no volume can be had. */
+  readonly postgresVolume: Volume | string
   readonly kafka: Kafka
   /** One before each broker, in the order of their ids. */
   readonly proxies: readonly KafkaProxy[]
@@ -42,14 +46,18 @@ export interface ArenaOptions {
 /** Partitions of the topic at the beginning. */
 export const PARTITIONS = 8
 
+/** Room for hours of load. What is not used takes none. */
+const DISK_MEGABYTES = 16_384
+
 export async function startArena({ dir, relays, consumers, secure, progress }: ArenaOptions): Promise<Arena> {
   await mkdir(dir, { recursive: true })
   await chmod(dir, 0o755)
   await using failed = new AsyncDisposableStack()
   const security = secure ? await createSecurity(join(dir, 'tls')) : null
+  const postgresVolume = await diskOfPostgres(dir, failed)
   progress('starting Postgres and three brokers')
   const postgres = await startPostgres({
-    dir: join(dir, 'postgres'),
+    dir: typeof postgresVolume === 'string' ? join(dir, 'postgres') : join(postgresVolume.dir, 'postgres'),
     ...(security ? { tls: security.postgres } : {}),
   })
   failed.defer(() => postgres.kill('SIGQUIT'))
@@ -95,6 +103,7 @@ export async function startArena({ dir, relays, consumers, secure, progress }: A
   return {
     dir,
     postgres,
+    postgresVolume,
     kafka,
     proxies,
     brokers: kafka.brokers,
@@ -102,6 +111,16 @@ export async function startArena({ dir, relays, consumers, secure, progress }: A
     ...started,
     [Symbol.asyncDispose]: () => stack.disposeAsync(),
   }
+}
+
+/** A disk that can be filled, or why there is none. Its file is left in `dir`; it is mounted where Postgres's account can go. */
+async function diskOfPostgres(dir: string, scope: AsyncDisposableStack): Promise<Volume | string> {
+  const problem = await volumeProblem()
+  if (problem !== null) return problem
+  const mount = await mkdtemp(join(tmpdir(), 'graphql-outbox-torture-'))
+  scope.defer(() => rm(mount, { recursive: true }))
+  await chmod(mount, 0o755)
+  return scope.use(await createVolume({ dir, megabytes: DISK_MEGABYTES, mount, keep: true }))
 }
 
 /** All processes of the service. */

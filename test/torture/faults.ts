@@ -5,6 +5,7 @@ import { api } from '../support/proxy/frames.ts'
 import type { KafkaProxy } from '../support/proxy/kafka-proxy.ts'
 import type { Service } from '../support/system/service.ts'
 import type { Arena } from './arena.ts'
+import { diskFaults } from './disk-faults.ts'
 
 /** Chance of one run. */
 export interface Dice {
@@ -21,6 +22,8 @@ export interface Fault {
   readonly lastsMs: readonly [number, number]
   /** Whether the relay may send something again because of it. */
   readonly doubles: boolean
+  /** What it needs and this machine does not have, as a sentence; `null` where all is there. @defaultValue nothing is needed */
+  readonly missing?: (arena: Arena) => string | null
   /** Breaks it; what it resolves to mends it. */
   readonly inflict: (arena: Arena, dice: Dice) => Promise<() => Promise<void>>
 }
@@ -117,6 +120,7 @@ export const faults: Readonly<Record<string, Fault>> = {
   'requests-late': { part: 'network', lastsMs: [2_000, 8_000], doubles: true, inflict: late },
   'network-cut': { part: 'network', lastsMs: [500, 6_000], doubles: true, inflict: cut },
   'partitions-added': { part: 'broker', lastsMs: [0, 0], doubles: false, inflict: addPartitions },
+  ...diskFaults,
 }
 
 async function killed(service: Service) {

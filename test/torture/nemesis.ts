@@ -29,13 +29,18 @@ export interface Rampage {
   readonly disturbances: number
   /** Faults that could not be inflicted, and why. */
   readonly failed: readonly string[]
+  /** Faults that were asked for and this machine has no means for, and why. */
+  readonly missing: readonly string[]
 }
 
 /** Milliseconds after which it no longer waits for all to be well again, and breaks nothing more. */
 const GIVE_UP_MS = 120_000
 
 export async function rampage(options: NemesisOptions): Promise<Rampage> {
-  const { arena, watch, bounds, history, seed, names, forMs, progress } = options
+  const { arena, watch, bounds, history, seed, forMs, progress } = options
+  const missing = new Map(options.names.map((name) => [name, faults[name]?.missing?.(arena) ?? null]))
+  const names = options.names.filter((name) => missing.get(name) === null)
+  if (names.length === 0) throw new Error('This machine has the means for none of the faults')
   const dice = diceOf(seed)
   const began = performance.now()
   const recoveries: Recovery[] = []
@@ -91,7 +96,8 @@ export async function rampage(options: NemesisOptions): Promise<Rampage> {
     progress(`${title}: ${say(recovery)}`)
     if (recovery.steadyMs === null || recovery.readyMs === null) break
   }
-  return { recoveries, disturbances, failed }
+  const without = [...missing].flatMap(([name, why]) => (why === null ? [] : [`${name}: ${why}`]))
+  return { recoveries, disturbances, failed, missing: without }
 }
 
 function say({ steadyMs, readyMs, backlog }: Recovery): string {

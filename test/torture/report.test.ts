@@ -26,6 +26,7 @@ function reportOf(changes: Partial<TortureReport>): TortureReport {
     recoveryByFault: timesByFault(recoveries, limits),
     caughtUpMs: 900,
     failedFaults: [],
+    missingFaults: [],
     ...changes,
   }
 }
@@ -56,6 +57,11 @@ test.each<[string, Partial<TortureReport>, string]>([
   ['what proves nothing', { verdict: checkHistory({ ...run, history: [] }) }, 'Proves nothing: no fault landed.'],
   ['a copy without a cause', { copies: { explained: {}, unexplained: 3 } }, 'by cause: none; UNEXPLAINED 3'],
   ['a fault that was not inflicted', { failedFaults: ['api-kill: no'] }, 'Not inflicted: api-kill: no'],
+  [
+    'a fault for which the machine has no means',
+    { missingFaults: ['disk-full-postgres: no'] },
+    'NOT TESTED HERE: disk-full-postgres: no',
+  ],
   ['that all was over TLS', { authentications: 31 }, 'TLS with SCRAM-SHA-512, 31 authentications'],
   [
     'a machine that was slow from the start',

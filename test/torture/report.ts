@@ -29,6 +29,8 @@ export interface TortureReport {
   readonly caughtUpMs: number | null
   /** Faults that could not be inflicted. */
   readonly failedFaults: readonly string[]
+  /** Faults that were asked for and that this machine has no means for. */
+  readonly missingFaults: readonly string[]
 }
 
 /** The report for a reader. */
@@ -50,6 +52,7 @@ export function renderReport(report: TortureReport): string {
     `Faults that landed: ${list(counts.faults)}.`,
     '',
     ...renderRecoveries(report),
+    ...report.missingFaults.map((missing) => `NOT TESTED HERE: ${missing}`),
     ...report.failedFaults.map((failed) => `Not inflicted: ${failed}`),
     ...verdict.doubts.map((doubt) => `Proves nothing: ${doubt}.`),
     ...Object.entries(verdict.violationCounts).map(([invariant, count]) => `${invariant} is broken ${count} times:`),

@@ -104,6 +104,7 @@ export async function torture(options: TortureOptions): Promise<TortureReport> {
     recoveryByFault: timesByFault(raged.recoveries, limits),
     caughtUpMs,
     failedFaults: raged.failed,
+    missingFaults: raged.missing,
   }
   await writeFile(join(dir, 'looks.jsonl'), watch.looks.map((look) => `${JSON.stringify(look)}\n`).join(''))
   await writeFile(join(dir, 'report.json'), `${JSON.stringify(report, null, 2)}\n`)
