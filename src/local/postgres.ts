@@ -34,6 +34,8 @@ export interface PostgresOptions {
   readonly durable?: boolean
   /** Settings of postgresql.conf, over ours. */
   readonly settings?: Readonly<Record<string, string | number>>
+  /** Variables over the inherited ones. @defaultValue none */
+  readonly env?: Readonly<Record<string, string>>
   /** Offers TLS with this certificate. Clients without TLS are served as well. @defaultValue none */
   readonly tls?: ServerCertificate
 }
@@ -70,6 +72,7 @@ export async function startPostgres({
   port,
   durable = true,
   settings = {},
+  env = {},
   tls,
 }: PostgresOptions): Promise<Postgres> {
   const binaries = await postgresBinaries()
@@ -96,6 +99,7 @@ export async function startPostgres({
       ...Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`]),
     ],
     account,
+    env,
     logFile,
     pidFile,
     stopSignal: 'SIGINT',

@@ -24,8 +24,8 @@ export interface SystemStackOptions {
   readonly brokers?: 1 | 3
   /** Whether a killed Postgres loses no commit that it has acknowledged; without, everything is faster. @defaultValue true */
   readonly durable?: boolean
-  /** Where Postgres keeps its data, and settings over the usual ones. @defaultValue below the stack's own folder */
-  readonly postgres?: Partial<Pick<PostgresOptions, 'dir' | 'settings'>>
+  /** Where Postgres keeps its data, and what it is started with besides. @defaultValue below the stack's own folder */
+  readonly postgres?: Partial<Pick<PostgresOptions, 'dir' | 'settings' | 'env'>>
 }
 
 /** Starts both on free ports. */
