@@ -70,15 +70,16 @@ test('K12 goes on with a new producer before the numbering of its records wraps 
   try {
     const topic = uniqueTopic('rules')
     await publisher.createTopic(topic, { partitionCount: 1, replicationFactor: null })
-    const producersAfter: number[] = []
-    const before = proxy.count(api.initProducerId)
+    const idsAfter: number[] = []
     const batches = [1, 2, 3, 4, 5, 6, 7].map((n) => batchOf(topic, 0, `batch-${n}`, 4))
     for (const batch of batches) {
       await publisher.publish(batch, { signal: never })
-      producersAfter.push(proxy.count(api.initProducerId) - before)
+      idsAfter.push(proxy.count(api.initProducerId))
     }
 
-    expect(producersAfter).toEqual([1, 1, 1, 2, 2, 2, 3])
+    // A cluster that has just started may be asked more than once for the first.
+    const [first = 0] = idsAfter
+    expect(idsAfter.map((count) => count - first)).toEqual([0, 0, 0, 1, 1, 1, 2])
     expect(await valuesIn(witness, topic, 0)).toEqual(batches.flatMap(valuesOf))
   } finally {
     await publisher.close()
