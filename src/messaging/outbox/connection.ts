@@ -11,6 +11,8 @@ export interface PostgresConnection {
   getTransactionStatus(): string | null
   /** Calls `listener` for each NOTIFY that arrives. */
   on(event: 'notification', listener: (notification: { readonly payload?: string }) => void): void
+  /** Calls `listener` when the connection has ended, by whomever. */
+  on(event: 'end', listener: () => void): void
   /** Knex's pool destroys a connection that has this set, instead of lending it again. */
   __knex__disposed?: unknown
   readonly connection: { readonly stream: { destroy(): void } }

@@ -1,8 +1,9 @@
 /**
  * Hears of commits in other processes: LISTEN on a connection of its own.
  *
- * A hint and no more. A connection that is frozen, or that a pooler hands to
- * others, is found out by a probe; the relay's poll finds the events meanwhile.
+ * A hint and no more. A connection that has ended says so; one that is frozen,
+ * or that a pooler hands to others, is found out by a probe. The relay's poll
+ * finds the events meanwhile.
  */
 import type { Knex } from 'knex'
 import { type Backoff, backoffMs } from '../lifecycle/backoff.ts'
@@ -18,6 +19,8 @@ const PROBE_MS = 10_000
 const ANSWER_MS = 3_000
 /** Pauses after failures in a row. Behind a pooler that hands no notifications on it never succeeds. */
 const RECONNECT: Backoff = { firstMs: 1_000, maxMs: 60_000 }
+
+const ENDED = 'The connection that listens has ended'
 
 export interface WakeListenerOptions {
   readonly db: Knex
@@ -61,20 +64,24 @@ export class WakeListener {
       )
       throw error
     })
+    const lost = new AbortController()
+    connection.on('end', () => lost.abort())
+    const over = AbortSignal.any([signal, lost.signal])
     try {
       let heard = Promise.withResolvers<void>()
       connection.on('notification', ({ payload }) => {
         if (payload === '') heard.resolve()
         else onWake(lanesOfBitmap(payload ?? ''))
       })
-      await inTime(connection.query(`listen ${WAKE_CHANNEL}`), signal)
+      await inTime(connection.query(`listen ${WAKE_CHANNEL}`), over)
       while (!signal.aborted) {
         // Sent on another connection: a pooler shows a client what its own
         // statement has caused, and nothing that arrives in between.
         heard = Promise.withResolvers<void>()
-        await inTime(Promise.all([db.raw(`notify ${WAKE_CHANNEL}`), heard.promise]), signal)
+        await inTime(Promise.all([db.raw(`notify ${WAKE_CHANNEL}`), heard.promise]), over)
         this.listening = true
-        await clock.pause(PROBE_MS, signal)
+        await clock.pause(PROBE_MS, over)
+        if (lost.signal.aborted) throw new Error(ENDED)
       }
     } finally {
       await closeConnection(db, connection)
@@ -84,8 +91,9 @@ export class WakeListener {
 
 async function inTime<T>(answer: Promise<T>, signal: AbortSignal): Promise<T> {
   const { promise: givenUp, reject } = Promise.withResolvers<never>()
-  const giveUp = () => reject(new Error(`No answer within ${ANSWER_MS} ms`))
+  const giveUp = () => reject(new Error(signal.aborted ? ENDED : `No answer within ${ANSWER_MS} ms`))
   const timer = setTimeout(giveUp, ANSWER_MS)
+  if (signal.aborted) giveUp()
   signal.addEventListener('abort', giveUp, { once: true })
   try {
     return await Promise.race([answer, givenUp])
