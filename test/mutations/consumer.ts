@@ -57,10 +57,32 @@ export const CONSUMER: readonly Mutation[] = [
     title: 'F25 a process that dies at any point of its consumer',
   },
   {
-    name: 'consumer: offset not stored with the effects',
+    name: 'consumer: a database that went back not noticed',
     edits: [
-      { file: TOGETHER, find: 'await storeOffset(current.trx, group, where, nextOffset)', replace: 'void storeOffset' },
+      {
+        file: 'src/messaging/consumer/stored-offsets.ts',
+        find: 'const known = this.#known.get(placeOf(where)) ?? null',
+        replace: 'const known = null',
+      },
     ],
+    test: 'test/messaging/consumer/went-back.test.ts',
+    title: 'the same holds where an event without a handler comes next',
+  },
+  {
+    name: "consumer: another member's offset lowered",
+    edits: [
+      {
+        file: 'src/messaging/inbox/queries.ts',
+        find: 'then greatest(consumer_offsets.next_offset, excluded.next_offset)',
+        replace: 'then excluded.next_offset',
+      },
+    ],
+    test: 'test/messaging/inbox/process-once.test.ts',
+    title: 'an offset that another member has stored meanwhile is not lowered by who knew a lower one',
+  },
+  {
+    name: 'consumer: offset not stored with the effects',
+    edits: [{ file: TOGETHER, find: 'await current.store(where, nextOffset)', replace: '' }],
     test: DELIVER,
     title: 'applies the events of a batch in order, and remembers the offset with them',
   },
@@ -71,7 +93,7 @@ export const CONSUMER: readonly Mutation[] = [
         file: TOGETHER,
         find: 'const sorted = await sortOut(context, where, deliveries, current)',
         replace:
-          'await storeOffset(db, group, where, nextOffset)\n    const sorted = await sortOut(context, where, deliveries, current)',
+          'await bounds.offsets.store(db, where, nextOffset)\n    const sorted = await sortOut(context, where, deliveries, current)',
       },
     ],
     test: 'test/messaging/consumer/stored-offset.test.ts',
