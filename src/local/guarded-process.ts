@@ -32,6 +32,8 @@ export interface GuardedProcess {
   readonly ended: Promise<string>
   /** Sends a signal; false if the process has ended. */
   kill(signal: NodeJS.Signals): boolean
+  /** Sends a signal to the process and all that it has started; false if it has ended. */
+  killGroup(signal: NodeJS.Signals): boolean
 }
 
 // The watcher shares the server's process group, so the group's number cannot
@@ -64,8 +66,15 @@ export function startGuarded(options: GuardedOptions): GuardedProcess {
     ...account,
   })
   if (log !== null) closeSync(log)
-  if (child.pid === undefined) throw new Error(`Could not run ${command[0]}`)
-  return { pid: child.pid, ended: endOf(child), kill: (wanted) => child.kill(wanted) }
+  const { pid } = child
+  if (pid === undefined) throw new Error(`Could not run ${command[0]}`)
+  return {
+    pid,
+    ended: endOf(child),
+    kill: (wanted) => child.kill(wanted),
+    // Afterwards the group's number may be a stranger's. The watcher, of the same group, hears no signal but KILL.
+    killGroup: (wanted) => child.exitCode === null && child.signalCode === null && process.kill(-pid, wanted),
+  }
 }
 
 async function endOf(child: ChildProcess): Promise<string> {
@@ -75,6 +84,8 @@ async function endOf(child: ChildProcess): Promise<string> {
   child.once('error', (error) => resolve(error.message))
   child.once('exit', (code, signal) => resolve(code === null ? `signal ${signal}` : `exit code ${code}`))
   const how = await promise
-  lifeline.end('\n')
+  // The word is all that the watcher needs. Until it has its turn to read it, which is long on a busy machine, its end
+  // of the pipe is open, and ours would keep this process.
+  lifeline.end('\n', () => lifeline.destroy())
   return how
 }
