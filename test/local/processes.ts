@@ -2,9 +2,9 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { isRunning } from '../../src/local/leftover.ts'
+import { eventually } from '../../src/messaging/testing/index.ts'
 
 const root = fileURLToPath(new URL('../../', import.meta.url))
 
@@ -65,5 +65,16 @@ async function endOf(child: ChildProcess): Promise<number | NodeJS.Signals | nul
 
 /** Resolves once process `pid`, told by `text` in its command line, has ended. Others' children have no event for that. */
 export async function untilGone(pid: number, text: string): Promise<void> {
-  while (await isRunning(pid, text)) await sleep(20)
+  await eventually(`the end of process ${pid}`, async () => !(await isRunning(pid, text)))
+}
+
+/** Resolves once no process of this group is left. */
+export async function untilGroupGone(group: number): Promise<void> {
+  await eventually(`the end of group ${group}`, () => {
+    try {
+      return !process.kill(-group, 0)
+    } catch {
+      return true
+    }
+  })
 }
