@@ -44,8 +44,10 @@ export async function buildJaeger({ signal }: { signal: AbortSignal }): Promise<
     stopSignal: 'SIGTERM',
     orphanGraceSeconds: 2,
   })
-  const give = () => go.kill('SIGTERM')
+  // With the compilers that it has started: they would go on by themselves for a while.
+  const give = () => go.killGroup('SIGTERM')
   signal.addEventListener('abort', give)
+  if (signal.aborted) give()
   try {
     const how = await go.ended
     if (how !== 'exit code 0') {
