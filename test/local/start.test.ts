@@ -8,10 +8,12 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, jest, test } from '@jest/globals'
 import pg from 'pg'
 import { freePorts } from '../../src/local/free-ports.ts'
+import { eventually } from '../../src/messaging/testing/index.ts'
 import { type Program, runCommand, runProgram, untilGone } from './processes.ts'
 import { elsewhere, place, READY, service, start } from './start-place.ts'
 
-jest.setTimeout(180_000)
+// Two starts of everything, on a busy machine.
+jest.setTimeout(600_000)
 
 async function serverPids({
   DATA_DIR,
@@ -24,6 +26,13 @@ async function serverPids({
     kafka: await pid('kafka/node-1/kafka.pid'),
     service: await pid('service.pid'),
   }
+}
+
+/** Listens on a port until the scope ends. */
+async function takePort(port: number): Promise<AsyncDisposable> {
+  const server = createServer().listen(port, '127.0.0.1')
+  await once(server, 'listening')
+  return server
 }
 
 async function query(program: Program, sql: string): Promise<unknown[]> {
@@ -151,13 +160,11 @@ test('a second Ctrl-C, a while after the first, ends all at once', async () => {
 
 test('a taken port is named with the variable to change', async () => {
   await using where = await place()
-  const taken = createServer().listen(Number(where.env.ADMIN_PORT), '127.0.0.1')
-  await once(taken, 'listening')
+  await using _taken = await takePort(Number(where.env.ADMIN_PORT))
 
   await using program = start(where.env)
 
   expect(await program.ended).toBe(1)
-  taken.close()
   expect(program.output()).toContain(`Port ${where.env.ADMIN_PORT} is taken. Set ADMIN_PORT to another`)
 })
 
@@ -192,14 +199,12 @@ test('all that is in the way is named at once, before anything is started: setti
   const bin = join(where.dir, 'bin')
   await mkdir(bin)
   for (const program of ['sh', 'id']) await symlink(`/usr/bin/${program}`, join(bin, program))
-  const taken = createServer().listen(Number(where.env.ADMIN_PORT), '127.0.0.1')
-  await once(taken, 'listening')
+  await using _taken = await takePort(Number(where.env.ADMIN_PORT))
   const wrong = { LOG_LEVEL: 'loud', KAFKA_TLS: 'yes', PORT: 'x', XDG_CACHE_HOME: where.dir, PATH: bin }
 
   await using program = runProgram('src/local/main.ts', [], { ...where.env, ...wrong })
 
   expect(await program.ended).toBe(1)
-  taken.close()
   expect(program.output().split('\n')).toEqual([
     "PORT must be a port, 1 to 65535, and is 'x'.",
     'KAFKA_TLS must be true or false.',
@@ -246,6 +251,26 @@ test('a build of Jaeger that fails is reported, and the start goes on', async ()
   await program.says('Jaeger could not be built (exit code 1): no network\nThe rest goes on without traces.')
   program.kill('SIGTERM')
   expect(await program.ended).toBe(0)
+})
+
+test('a stop while Jaeger is being built ends the compilers that the build has started', async () => {
+  await using where = await place()
+  const bin = join(where.dir, 'bin')
+  await mkdir(bin)
+  for (const program of ['sh', 'nice', 'sleep']) await symlink(`/usr/bin/${program}`, join(bin, program))
+  const go = `#!/bin/sh\n[ "$1" = version ] && exit\nsleep 98768 & echo $! >"$COMPILER"; wait\n`
+  await writeFile(join(bin, 'go'), go, { mode: 0o755 })
+  const COMPILER = join(where.dir, 'compiler.pid')
+  const bare = { OTEL_EXPORTER_OTLP_ENDPOINT: '', XDG_CACHE_HOME: where.dir, PATH: bin, COMPILER }
+
+  await using program = start({ ...where.env, ...elsewhere, ...bare })
+  await program.says(READY)
+  await eventually('it compiles', async () => (await readFile(COMPILER, 'utf8').catch(() => '')).endsWith('\n'))
+  const compiler = Number(await readFile(COMPILER, 'utf8'))
+  program.kill('SIGTERM')
+
+  expect(await program.ended).toBe(0)
+  await untilGone(compiler, 'sleep 98768')
 })
 
 test('servers of the environment are used, and none are started', async () => {
