@@ -1,5 +1,5 @@
 /** Rules of the driver that another rule would hide: each seen by what goes over the wire. */
-import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { createPublisher } from '../../../src/messaging/kafka/publisher.ts'
 import { resolvePublisherOptions } from '../../../src/messaging/kafka/publisher-options.ts'
 import type { TopicPartition } from '../../../src/messaging/transport.ts'
@@ -11,25 +11,21 @@ import { partitionsIn, withBaseOffset } from './produce-answers.ts'
 import { batchOf, firsts, never, onProduce, openPublisher, valuesIn, valuesOf } from './publishing.ts'
 import { createWitness, type Witness } from './witness.ts'
 
-jest.setTimeout(60_000)
-
+const stack = new AsyncDisposableStack()
 let cluster: ProxiedKafka
 let proxy: KafkaProxy
 let witness: Witness
 beforeAll(async () => {
-  cluster = await startProxiedKafka(1, { 'transaction.partition.verification.enable': false })
+  cluster = stack.use(await startProxiedKafka(1, { 'transaction.partition.verification.enable': false }))
   const [first] = cluster.proxies
   if (!first) throw new Error('There is a proxy')
   proxy = first
-  witness = await createWitness(cluster.brokers)
+  witness = stack.use(await createWitness(cluster.brokers))
 })
-afterAll(async () => {
-  await witness.close()
-  await cluster[Symbol.asyncDispose]()
-})
+afterAll(() => stack.disposeAsync())
 
 test('K2 another batch goes over another producer once one of unknown outcome was given up', async () => {
-  await using publisher = openPublisher({ ...cluster, deliveryTimeoutMs: 1_000 })
+  await using publisher = openPublisher({ ...cluster, deliveryTimeoutMs: 4_000 })
   const topic = uniqueTopic('rules')
   await publisher.createTopic(topic, { partitionCount: 1, replicationFactor: null })
   await publisher.publish(batchOf(topic, 0, 'warm', 10), { signal: never })
