@@ -106,7 +106,7 @@ export class ServiceProcess implements AsyncDisposable {
 
 /** Milliseconds between two looks from outside, and for all of them. */
 const LOOK_MS = 100
-const GIVE_UP_MS = 90_000
+const GIVE_UP_MS = 120_000
 
 /** Looks until it is done; rejects with what was seen last. For what a process tells only when it is asked. */
 export async function until(look: () => Promise<{ readonly done: boolean; readonly last: unknown }>): Promise<void> {

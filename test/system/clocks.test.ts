@@ -43,13 +43,13 @@ beforeAll(async () => {
   ] as const
   await Promise.all(services.map((service) => service.until(true, { withinMs: 120_000 })))
   trials = createTrials({ db, brokers: kafka.brokers, dir, services: [...services] })
-}, 180_000)
+})
 afterAll(() => opened.disposeAsync())
 
 test('F30 a time of day that jumps by a day and back costs no lease, no order and no effect', async () => {
   // Otherwise Kafka itself would not take records from tomorrow.
   await setTimestamps('LogAppendTime')
-  await eventually('both relays have lanes', async () => (await leases()).every(({ lanes }) => lanes === 32), 60_000)
+  await eventually('both relays have lanes', async () => (await leases()).every(({ lanes }) => lanes === 32))
   const before = await leases()
 
   const { verdict } = await trials.run('clocks that jump', async (load) => {
@@ -62,7 +62,7 @@ test('F30 a time of day that jumps by a day and back costs no lease, no order an
   expect(verdict).toMatchObject(VALID)
   expect(verdict.counts.duplicates).toBe(0)
   expect(await leases()).toEqual(before)
-}, 300_000)
+}, 600_000)
 
 test('F30 a relay that is a day ahead is refused by Kafka: it says so, parks nothing, and goes on when the clock is mended', async () => {
   await setTimestamps('CreateTime')
@@ -80,7 +80,7 @@ test('F30 a relay that is a day ahead is refused by Kafka: it says so, parks not
 
   expect(verdict).toMatchObject(VALID)
   expect(await stack.db('held_keys').select('aggregate_id')).toEqual([])
-}, 300_000)
+}, 600_000)
 
 async function setTimestamps(type: 'CreateTime' | 'LogAppendTime'): Promise<void> {
   const configEntries = [{ name: 'message.timestamp.type', value: type }]

@@ -66,7 +66,7 @@ test('F5 a failover to a synchronous standby under load loses nothing, and nobod
   )
   expect(rows[0]?.timeline).toBe('00000002')
   expect(await db('held_keys').select('aggregate_id')).toEqual([])
-}, 300_000)
+}, 600_000)
 
 test('F5 what a failover to a standby that lags behind loses does not escape the judge', async () => {
   await using setting = await createSetting()
@@ -84,4 +84,4 @@ test('F5 what a failover to a standby that lags behind loses does not escape the
   // Answered with ok and gone; and on the topic without a row.
   expect(verdict.verdict).toBe('invalid')
   expect(Object.keys(verdict.violationCounts)).toEqual(expect.arrayContaining(['I2', 'I4']))
-}, 300_000)
+}, 600_000)

@@ -33,7 +33,7 @@ beforeAll(async () => {
   await service.until(true)
   await installShadow(stack.db)
   trials = createTrials({ db: stack.db, brokers: stack.kafka.brokers, dir: stack.dir, services: [service] })
-}, 120_000)
+})
 afterAll(async () => {
   await service?.[Symbol.asyncDispose]()
   await stack?.[Symbol.asyncDispose]()
@@ -59,7 +59,7 @@ withVolume(
     expect(service.pid).toBe(pid)
     expect(await stack.db('held_keys').select('aggregate_id')).toEqual([])
   },
-  300_000,
+  600_000,
 )
 
 withVolume(
@@ -81,7 +81,7 @@ withVolume(
     expect(service.pid).toBe(pid)
     expect(await stack.db('held_keys').select('aggregate_id')).toEqual([])
   },
-  300_000,
+  600_000,
 )
 
 /** Resolves once thirty mutations in a row have failed. */

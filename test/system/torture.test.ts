@@ -37,4 +37,4 @@ test(`F35 ${minutes} minutes of random faults over TLS lose, invent and reorder 
   })
   expect(failedFaults).toEqual([])
   await rm(dir, { recursive: true, force: true })
-}, 600_000)
+}, 1_200_000)
