@@ -1,7 +1,7 @@
 /** The settings of the local stack, and the only place in this folder that reads the environment. */
 import { homedir, userInfo } from 'node:os'
 import { join, resolve } from 'node:path'
-import { ConfigError, ROLES, readConfig } from '../service/config.ts'
+import { ConfigError, misspeltSettings, ROLES, readConfig } from '../service/config.ts'
 
 export interface LocalConfig {
   /** Where the embedded servers keep their data. `DATA_DIR`; default `.data` in the working directory. */
@@ -26,6 +26,8 @@ export interface LocalConfig {
   readonly logFormat: string
   /** What cannot be used, a sentence for each variable: told together with whatever else is in the way. */
   readonly problems: readonly string[]
+  /** Variables that look like slips for others, a sentence each. */
+  readonly slips: readonly string[]
 }
 
 /** The ports that people know. */
@@ -71,7 +73,11 @@ export function readLocalConfig({
   if (service) problems.push(...serviceProblems(env))
   // Of two sentences about one variable the first will do.
   const first = Map.groupBy(problems, (problem) => problem.split(' ', 1)[0])
-  return { ...config, problems: [...first.values()].flatMap(([problem]) => problem ?? []) }
+  return {
+    ...config,
+    problems: [...first.values()].flatMap(([problem]) => problem ?? []),
+    slips: misspeltSettings(env),
+  }
 }
 
 /** What the service would refuse, were it started with this environment and the embedded servers. */

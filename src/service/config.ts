@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { z } from 'zod'
 import { type KafkaSecurity, kafkaSecurity } from './kafka-security.ts'
+import { misspelt } from './misspelt.ts'
 import { type PostgresConnection, parsePostgresUrl } from './postgres-url.ts'
 
 /** What a process can do. Each can run alone, or any number of times. */
@@ -105,6 +106,22 @@ const schema = z.object({
   LOG_FORMAT: z.enum(LOG_FORMATS, `must be one of ${LOG_FORMATS.join(', ')}`).default('json'),
   NODE_ENV: z.string().default('development'),
 })
+
+/** Every variable of our own, telemetry's and the local stack's included. */
+export const SETTINGS: readonly string[] = [
+  ...Object.keys(schema.shape),
+  'DATA_DIR',
+  'OUTBOX_NAME',
+  'OUTBOX_TRACES_BATCH_RATIO',
+  'OUTBOX_TRACES_WAIT',
+]
+
+/** A sentence for each variable of `environment` that looks like a slip for one of {@link SETTINGS}. */
+export function misspeltSettings(
+  environment: Readonly<Record<string, string | undefined>> = process.env,
+): readonly string[] {
+  return misspelt(environment, SETTINGS)
+}
 
 /**
  * Reads `environment`. A variable that is set and empty counts as not set.

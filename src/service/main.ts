@@ -8,7 +8,7 @@
  */
 import { once } from 'node:events'
 import { MessagingError } from '../messaging/index.ts'
-import { ConfigError, readConfig, type ServiceConfig } from './config.ts'
+import { ConfigError, misspeltSettings, readConfig, type ServiceConfig } from './config.ts'
 import { logDestination } from './log-text.ts'
 import { createLogger } from './logger.ts'
 import { runService } from './service.ts'
@@ -25,6 +25,7 @@ async function main(): Promise<number> {
   const config = tryReadConfig()
   if (!config) return 1
   const logger = createLogger(identity, config.logLevel, logDestination(config.logFormat))
+  for (const slip of misspeltSettings()) logger.warn({}, slip)
   watchTelemetry(['http', 'express', 'graphql', 'pg', 'knex'], (problem) => logger.warn({}, problem))
   if (!telemetryRuns() && !readTelemetryConfig().disabled) logger.warn({}, WITHOUT_TELEMETRY)
   // Whatever escapes everything else, told as the rest is.
@@ -61,7 +62,8 @@ function tryReadConfig(): ServiceConfig | null {
     return readConfig()
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error
-    createLogger(identity, 'error').error({ problems: error.problems }, 'The environment cannot be used')
+    const problems = [...error.problems, ...misspeltSettings()]
+    createLogger(identity, 'error').error({ problems }, 'The environment cannot be used')
     return null
   }
 }
