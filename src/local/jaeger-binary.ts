@@ -27,23 +27,52 @@ export async function canBuildJaeger(): Promise<boolean> {
   return await works('go', ['version'])
 }
 
+export interface BuildOptions {
+  /** Aborts: give the build up. */
+  readonly signal: AbortSignal
+  /** Called every `progressMs` with how far it is. */
+  readonly onProgress?: (progress: BuildProgress) => void
+  /** Milliseconds. @defaultValue 30_000 */
+  readonly progressMs?: number
+}
+
+export interface BuildProgress {
+  readonly elapsedMs: number
+  /** Packages that are compiled so far. */
+  readonly packageCount: number
+  /** What the compiler says. */
+  readonly logFile: string
+}
+
 /**
  * Builds Jaeger at low priority, about three minutes of two cores the first
  * time, and resolves to its path. An interrupted build goes on where it was.
  * Throws {@link StackError} with the compiler's last line.
  */
-export async function buildJaeger({ signal }: { signal: AbortSignal }): Promise<string> {
+export async function buildJaeger({
+  signal,
+  onProgress = () => {},
+  progressMs = 30_000,
+}: BuildOptions): Promise<string> {
   const built = await builtPath()
   const partial = `${built}.${process.pid}`
   const log = `${partial}.log`
   await mkdir(dirname(built), { recursive: true })
   const go = startGuarded({
-    command: ['nice', '-n', '15', 'go', 'build', '-o', partial, 'github.com/jaegertracing/jaeger/cmd/jaeger'],
+    command: ['nice', '-n', '15', 'go', 'build', '-v', '-o', partial, 'github.com/jaegertracing/jaeger/cmd/jaeger'],
     cwd: moduleDir,
     logFile: log,
     stopSignal: 'SIGTERM',
     orphanGraceSeconds: 2,
   })
+  const from = performance.now()
+  const progress = setInterval(() => {
+    const elapsedMs = performance.now() - from
+    readFile(log, 'utf8').then(
+      (text) => onProgress({ elapsedMs, packageCount: countPackages(text), logFile: log }),
+      () => {},
+    )
+  }, progressMs)
   // With the compilers that it has started: they would go on by themselves for a while.
   const give = () => go.killGroup('SIGTERM')
   signal.addEventListener('abort', give)
@@ -57,10 +86,16 @@ export async function buildJaeger({ signal }: { signal: AbortSignal }): Promise<
     await rename(partial, built)
     return built
   } finally {
+    clearInterval(progress)
     signal.removeEventListener('abort', give)
     await rm(partial, { force: true })
     await rm(log, { force: true })
   }
+}
+
+/** The compiler names each package as it begins with it, and what it fetches after `go:`. */
+function countPackages(log: string): number {
+  return log.split('\n').filter((line) => /^[\w.-]+(\/\S+)*$/.test(line)).length
 }
 
 async function builtPath(): Promise<string> {

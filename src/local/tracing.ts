@@ -1,18 +1,23 @@
 /**
  * Traces for `npm start`: nothing ever waits for them. Jaeger starts beside the
  * rest when its program is there, and after it was built in the background
- * when Go is; the service sends to its port from the beginning.
+ * when Go is; the service sends to its port from the beginning, where what
+ * comes too early is dropped.
  */
+import { noteBuild, spoken } from './build-note.ts'
 import { type LocalConfig, usualPorts } from './config.ts'
 import { freePorts, portIsFree } from './free-ports.ts'
 import { type Jaeger, type JaegerPorts, jaegerPorts, startJaeger } from './jaeger.ts'
 import { buildJaeger, canBuildJaeger, jaegerBinary, RELEASE } from './jaeger-binary.ts'
+import { standInForJaeger } from './trace-stand-in.ts'
 
 export interface Tracing extends AsyncDisposable {
   /** Where the service sends its spans; null leaves that to its environment. */
   readonly endpoint: string | null
   /** Where traces are asked for, once Jaeger runs: `http://host:port`; null without one of this start. */
   readonly queryUrl: string | null
+  /** Where Prometheus gets its span metrics, once Jaeger runs: `host:port`; null without one of this start. */
+  readonly spanMetrics: string | null
   /** One phrase for the summary: an address, or what is going on. */
   state(): string
 }
@@ -37,34 +42,63 @@ export async function beginTracing({ config, dir, say }: TracingOptions): Promis
   const ports = await portsToUse()
   const ending = new AbortController()
   let jaeger: Jaeger | null = null
-  let state = binary === null ? 'being built in the background, about 3 minutes' : 'starting'
+  let state =
+    binary === null ? 'being built in the background, some minutes this once; no traces until then' : 'starting'
+  const build = async () => {
+    say('Jaeger: building it in the background, which takes some minutes, this once; there are no traces until then')
+    await using _note = await noteBuild(dir)
+    await using _standIn = await standIn(ports)
+    return await buildJaeger({
+      signal: ending.signal,
+      onProgress({ elapsedMs, packageCount, logFile }) {
+        const so = `being built for ${spoken(elapsedMs)}, ${packageCount} packages so far`
+        state = `${so}; no traces until then`
+        say(`Jaeger: ${so} (${logFile})`)
+      },
+    })
+  }
+  let absent: AsyncDisposable | null = null
   const begin = async () => {
-    if (binary === null) say('Jaeger: building it in the background, about 3 minutes, this once')
-    const program = binary ?? (await buildJaeger({ signal: ending.signal }))
+    const program = binary ?? (await build())
     if (ending.signal.aborted) return
     jaeger = await startJaeger({ binary: program, dir, ports })
     state = program === RELEASE ? jaeger.url : `${jaeger.url}/api/v3 (built here: all of the API, and no pages)`
     say(`Jaeger: ready at ${state}`)
     await Promise.race([jaeger.failed, aborted(ending.signal)])
   }
-  const running = begin().catch((error: Error) => {
+  const running = begin().catch(async (error: Error) => {
     state = 'not running'
-    if (!ending.signal.aborted) say(`${error.message}\nThe rest goes on without traces.`)
+    if (ending.signal.aborted) return
+    absent = await standIn(ports)
+    say(`${error.message}\nThe rest goes on without traces.`)
   })
   return {
     endpoint: `http://127.0.0.1:${ports.otlpHttp}`,
     queryUrl: `http://127.0.0.1:${ports.query}`,
+    spanMetrics: `127.0.0.1:${ports.spanMetrics}`,
     state: () => state,
     async [Symbol.asyncDispose]() {
       ending.abort()
       await running
       await jaeger?.stop()
+      await absent?.[Symbol.asyncDispose]()
     },
   }
 }
 
 function withoutJaeger(state: string): Tracing {
-  return { endpoint: null, queryUrl: null, state: () => state, [Symbol.asyncDispose]: async () => {} }
+  return {
+    endpoint: null,
+    queryUrl: null,
+    spanMetrics: null,
+    state: () => state,
+    [Symbol.asyncDispose]: async () => {},
+  }
+}
+
+/** Without one the service only warns, of what is known. */
+async function standIn({ otlpHttp }: JaegerPorts): Promise<AsyncDisposable> {
+  return await standInForJaeger(otlpHttp).catch(() => ({ [Symbol.asyncDispose]: async () => {} }))
 }
 
 /** The ports that people know where they are free. */
