@@ -4,6 +4,7 @@
  * place, with the same environment.
  */
 import { fileURLToPath } from 'node:url'
+import { Command } from 'commander'
 import { readLocalConfig } from './config.ts'
 import { runStack } from './stack.ts'
 import { StackError } from './stack-error.ts'
@@ -33,7 +34,24 @@ function onSignal(): void {
   }
 }
 
-const [program, ...args] = process.argv.slice(2)
+const HELP = `
+Settings are environment variables; docs/options.md has them all. The most wanted:
+  PORT, ADMIN_PORT              other ports than 4000 and 4001
+  DATABASE_URL, KAFKA_BROKERS   servers of yours in place of the embedded ones
+  OTEL_EXPORTER_OTLP_ENDPOINT   where traces go in place of the local Jaeger
+  ROLES                         what the service does: api, relay, consumer
+  DATA_DIR                      where the embedded servers keep their data; default .data
+
+A program that ends with exit code 0 ends the start with 0.`
+
+const command = new Command('npm start --')
+  .description('Postgres, Kafka, Jaeger where it can be had, and the service, until Ctrl-C.')
+  .argument('[program]', "what runs in the service's place, with the same environment")
+  .argument('[arguments...]', 'what it is given')
+  .passThroughOptions()
+  .addHelpText('after', HELP)
+  .parse()
+const [program, ...args] = command.args
 
 function serviceCommand(): readonly [string, ...string[]] {
   if (program !== undefined) return [program, ...args]
@@ -45,6 +63,7 @@ async function main(): Promise<number> {
     await runStack({
       config: readLocalConfig({ service: program === undefined }),
       service: serviceCommand(),
+      serviceName: program === undefined ? 'The service' : `The program ${program}`,
       say,
       stop: stop.signal,
       force: force.signal,

@@ -8,6 +8,8 @@ import { StackError } from './stack-error.ts'
 const GRACE_SECONDS = 15
 
 export interface ServiceOptions {
+  /** For messages: `The service`. */
+  readonly name: string
   readonly command: readonly [string, ...string[]]
   readonly env: Readonly<Record<string, string>>
   /** Holds its process id while it runs; `null` keeps none. */
@@ -15,7 +17,9 @@ export interface ServiceOptions {
 }
 
 export interface ServiceProcess extends AsyncDisposable {
-  /** Rejects when it ends and nobody asked it to; never resolves. */
+  /** Resolves when it ends by itself with exit code 0; never rejects. */
+  readonly finished: Promise<void>
+  /** Rejects when it ends in any other way and nobody asked it to; never resolves. */
   readonly failed: Promise<never>
   /** Resolves to true once `url` answers with success, to false when the process has ended before. */
   untilReady(url: string): Promise<boolean>
@@ -23,7 +27,7 @@ export interface ServiceProcess extends AsyncDisposable {
 }
 
 /** Starts it with this process's standard output and error. */
-export async function startService({ command, env, pidFile }: ServiceOptions): Promise<ServiceProcess> {
+export async function startService({ name, command, env, pidFile }: ServiceOptions): Promise<ServiceProcess> {
   const running = startGuarded({
     command,
     env,
@@ -34,15 +38,19 @@ export async function startService({ command, env, pidFile }: ServiceOptions): P
   if (pidFile !== null) await writeFile(pidFile, `${running.pid}\n`)
   let expectedToEnd = false
   let ended = false
-  const failed = running.ended.then(async (how) => {
+  const finished = Promise.withResolvers<void>()
+  const failed = Promise.withResolvers<never>()
+  failed.promise.catch(() => {})
+  void running.ended.then(async (how) => {
     ended = true
     if (pidFile !== null) await rm(pidFile, { force: true })
-    if (!expectedToEnd) throw new StackError(`The service ended by itself (${how}); its log above says why.`)
-    return await new Promise<never>(() => {})
+    if (expectedToEnd) return
+    if (how === 'exit code 0') finished.resolve()
+    else failed.reject(new StackError(`${name} ${reasonOf(how)}`))
   })
-  failed.catch(() => {})
   return {
-    failed,
+    finished: finished.promise,
+    failed: failed.promise,
     async untilReady(url) {
       while (!ended && !(await answers(url))) await sleep(100)
       return !ended
@@ -59,6 +67,12 @@ export async function startService({ command, env, pidFile }: ServiceOptions): P
       clearTimeout(late)
     },
   }
+}
+
+/** A process that is killed has no time to say why. */
+function reasonOf(how: string): string {
+  if (how !== 'signal SIGKILL') return `ended by itself (${how}); its log above says why.`
+  return 'was killed from outside (signal SIGKILL): by somebody, or by the system for want of memory.'
 }
 
 async function answers(url: string): Promise<boolean> {

@@ -4,7 +4,7 @@
  * names is used and not started.
  */
 import { once } from 'node:events'
-import { writeFile } from 'node:fs/promises'
+import { rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { type LocalConfig, ownsServers } from './config.ts'
 import { claimDataDir, claimIfFree } from './data-dir.ts'
@@ -22,6 +22,8 @@ export interface StackOptions {
   readonly config: LocalConfig
   /** The service's program and arguments; the last one tells its process from others. */
   readonly service: readonly [string, ...string[]]
+  /** What it is called in messages: `The service`. */
+  readonly serviceName: string
   /** Takes progress, a line or a few at a time. */
   readonly say: (text: string) => void
   /** Aborts: stop in order. */
@@ -31,18 +33,21 @@ export interface StackOptions {
 }
 
 /**
- * Runs the stack until `stop` aborts; all of it has ended then. Throws
- * {@link StackError} when a part cannot start or ends by itself, after the
- * others were stopped.
+ * Runs the stack until `stop` aborts or the service has ended with exit code 0;
+ * all of it has ended then. Throws {@link StackError} when a part cannot start
+ * or ends otherwise, after the others were stopped.
  */
 export async function runStack(options: StackOptions): Promise<void> {
-  const { config, service, say, stop, force } = options
-  // Without servers of its own a start has nothing in the folder, and may stand beside the one whose folder it is.
-  using claim = ownsServers(config) ? await claimDataDir(config.dataDir) : await claimIfFree(config.dataDir)
+  const { config, service, serviceName, say, stop, force } = options
+  using claim = await claimFor(config)
   const pidFile = claim && join(config.dataDir, 'service.pid')
+  // That of a start that was killed.
+  if (claim) await rm(join(config.dataDir, 'env'), { force: true })
   if (pidFile)
-    await endLeftover({ name: 'The service', pidFile, commandHolds: service.at(-1) ?? '', stopSignal: 'SIGTERM' })
+    await endLeftover({ name: serviceName, pidFile, commandHolds: service.at(-1) ?? '', stopSignal: 'SIGTERM' })
   await requireAll(config)
+  // Here and not only in the service's log: a slip in KAFKA_BROKERS starts a Kafka that nobody wants.
+  for (const slip of config.slips) say(slip)
 
   await using parts = new AsyncDisposableStack()
   const stopped = stop.aborted ? Promise.resolve() : once(stop, 'abort')
@@ -53,18 +58,22 @@ export async function runStack(options: StackOptions): Promise<void> {
   if (servers === null) return
   const [postgres, kafka] = servers
   const env = { DATABASE_URL: postgres.address, KAFKA_BROKERS: kafka.address, ...variables(config, tracing) }
-  if (claim) await writeEnvFile(config.dataDir, env, tracing)
+  if (claim) parts.use(await writeEnvFile(config.dataDir, env, tracing))
   if (stop.aborted) return
 
   const running = parts.use(
-    await startService({ command: service, env: { ...env, LOG_FORMAT: config.logFormat }, pidFile }),
+    await startService({ name: serviceName, command: service, env: { ...env, LOG_FORMAT: config.logFormat }, pidFile }),
   )
   force.addEventListener('abort', () => killAll(running, [postgres, kafka]))
-  const failed = new AbortController()
-  void announce(running, { config, tracing, say, over: AbortSignal.any([stop, failed.signal]) })
-  await Promise.race([stopped, postgres.failed, kafka.failed, running.failed]).catch((error: Error) => {
-    failed.abort()
-    say(`${error.message.split(/[.(]/, 1)[0]?.trim()}. Stopping the rest.`)
+  const over = new AbortController()
+  void announce(running, { config, tracing, say, over: AbortSignal.any([stop, over.signal]) })
+  const finished = running.finished.then(() => {
+    over.abort()
+    if (!stop.aborted) say(`${serviceName} has ended. Stopping the rest.`)
+  })
+  await Promise.race([stopped, finished, postgres.failed, kafka.failed, running.failed]).catch((error: Error) => {
+    over.abort()
+    say(`${error.message.split(/\(|\.(?:\s|$)/, 1)[0]?.trim()}. Stopping the rest.`)
     throw error
   })
 }
@@ -99,12 +108,27 @@ async function startServers(options: StackOptions, parts: AsyncDisposableStack):
   return await Promise.all([providePostgres(options).then(keep), provideKafka(options).then(keep)])
 }
 
+/**
+ * Without servers of its own a start has nothing in the folder, and may stand
+ * beside the one whose folder it is: `null` then. Throws {@link StackError}
+ * when it cannot have the folder, with what else is wrong.
+ */
+async function claimFor(config: LocalConfig): Promise<Disposable | null> {
+  if (!ownsServers(config)) return await claimIfFree(config.dataDir)
+  try {
+    return await claimDataDir(config.dataDir)
+  } catch (error) {
+    if (!(error instanceof StackError)) throw error
+    throw new StackError([...config.problems, ...config.slips, error.message].join('\n'), { cause: error })
+  }
+}
+
 /** Throws {@link StackError} with all that is in the way, before anything is started: settings, ports, programs. */
 async function requireAll(config: LocalConfig): Promise<void> {
   const postgres = config.databaseUrl === null ? await postgresProblem() : null
   const kafka = config.kafkaBrokers === null ? await kafkaProblems() : []
   const problems = [...config.problems, ...(await portProblems(config)), ...(postgres ? [postgres] : []), ...kafka]
-  if (problems.length > 0) throw new StackError(problems.join('\n'))
+  if (problems.length > 0) throw new StackError([...problems, ...config.slips].join('\n'))
 }
 
 async function portProblems({ port, adminPort, roles }: LocalConfig): Promise<readonly string[]> {
@@ -129,15 +153,25 @@ function variables({ port, adminPort, tracesWait }: LocalConfig, { endpoint }: T
   }
 }
 
-/** For `node --env-file=.data/env`, for the demo and for people: what the service was told, password included, and where its traces are. */
+/**
+ * For `node --env-file=.data/env`, for our scripts and for people: what the
+ * service was told, password included, and where its traces are. Gone when the
+ * servers are, so that nobody looks for them where they were.
+ */
 async function writeEnvFile(
   dataDir: string,
   env: Readonly<Record<string, string>>,
-  { queryUrl }: Tracing,
-): Promise<void> {
-  const all = { ...env, ...(queryUrl === null ? {} : { JAEGER_URL: queryUrl }) }
+  { queryUrl, spanMetrics }: Tracing,
+): Promise<AsyncDisposable> {
+  const all = {
+    ...env,
+    ...(queryUrl === null ? {} : { JAEGER_URL: queryUrl }),
+    ...(spanMetrics === null ? {} : { JAEGER_SPAN_METRICS: spanMetrics }),
+  }
   const lines = Object.entries(all).map(([name, value]) => `${name}=${value}\n`)
-  await writeFile(join(dataDir, 'env'), lines.join(''), { mode: 0o600 })
+  const file = join(dataDir, 'env')
+  await writeFile(file, lines.join(''), { mode: 0o600 })
+  return { [Symbol.asyncDispose]: () => rm(file, { force: true }) }
 }
 
 function killAll(service: ServiceProcess, parts: readonly Part[]): void {

@@ -85,15 +85,33 @@ test('a killed start leaves nothing running, and the next one goes on with its d
   expect(await second.ended).toBe(0)
 })
 
-test('a program that ends by itself is told as that, and never as ready', async () => {
+test.each([
+  ['0 ends the start with 0', 0, 0, /The program \S+ has ended\. Stopping the rest\.\nStopped\./],
+  ['another code fails the start', 3, 1, /The program \S+ ended by itself \(exit code 3\); its log above says why/],
+])('a program that ends by itself with %s, and is never told as ready', async (_, code, exit, says) => {
   await using where = await place()
 
-  await using program = runProgram('src/local/main.ts', [process.execPath, '-e', '0'], { ...where.env, ...elsewhere })
+  await using program = runProgram('src/local/main.ts', [process.execPath, '-e', `process.exit(${code})`], {
+    ...where.env,
+    ...elsewhere,
+  })
 
-  expect(await program.ended).toBe(1)
-  expect(program.output()).toContain('The service ended by itself')
+  expect(await program.ended).toBe(exit)
+  expect(program.output()).toMatch(says)
   expect(program.output()).not.toContain('GraphQL')
   expect(program.output()).not.toContain(READY)
+})
+
+test('help is help, and an unknown option is no program', async () => {
+  await using where = await place()
+
+  await using help = runProgram('src/local/main.ts', ['--help'], where.env)
+  await using unknown = runProgram('src/local/main.ts', ['--port', '4100'], where.env)
+
+  expect(await help.ended).toBe(0)
+  expect(help.output()).toMatch(/^Usage: npm start -- .*ADMIN_PORT.*KAFKA_BROKERS/s)
+  expect(await unknown.ended).toBe(1)
+  expect(unknown.output()).toContain("unknown option '--port'")
 })
 
 test('a start without servers of its own may stand beside another on the same data, and leaves that alone', async () => {
@@ -113,6 +131,7 @@ test('a start without servers of its own may stand beside another on the same da
   expect(await readFile(join(where.env.DATA_DIR, 'env'), 'utf8')).toBe(env)
   first.kill('SIGTERM')
   expect(await first.ended).toBe(0)
+  await expect(readFile(join(where.env.DATA_DIR, 'env'))).rejects.toThrow('ENOENT')
 })
 
 test('a second start on the same data refuses and disturbs nothing', async () => {
@@ -122,8 +141,11 @@ test('a second start on the same data refuses and disturbs nothing', async () =>
   const [port, adminPort] = await freePorts(2)
 
   await using second = start({ ...where.env, PORT: String(port), ADMIN_PORT: String(adminPort) })
+  await using wrong = start({ ...where.env, PORT: '99999' })
 
   expect(await second.ended).toBe(1)
+  expect(await wrong.ended).toBe(1)
+  expect(wrong.output()).toMatch(/^PORT must be a port, 1 to 65535, and is '99999'\.\nAnother start /)
   expect(second.output()).toContain(`Another start (process ${first.pid}) uses ${where.env.DATA_DIR}`)
   expect(second.output()).toContain(`kill ${first.pid}`)
   expect(await query(first, 'select 1')).toEqual([1])
