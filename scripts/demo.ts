@@ -3,12 +3,10 @@
  * it places orders, ships and cancels some, follows one through Kafka to its
  * effect, and prints the trace of that way.
  */
-import { readFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { parseArgs, parseEnv, styleText } from 'node:util'
-import { describeWay, drawTimeline, type Paint } from './timeline.ts'
-import { fetchTrace, type SpanNode } from './trace.ts'
+import { parseArgs } from 'node:util'
+import { lastStart } from './last-start.ts'
+import { type Found, findTrace, showTrace } from './show-trace.ts'
 
 const HELP = `npm run demo -- [options]
 
@@ -17,6 +15,7 @@ and cancels some, follows the last one to its effect, and prints its trace.
 
   --url URL      the service           (default: that of the last npm start here)
   --jaeger URL   where its traces are  (default: that of the last npm start here)
+  --trace ID     only draw the trace that an answer's extensions.outbox names
   --json         one JSON object in place of text
   --help         this
 `
@@ -46,14 +45,11 @@ interface Done {
   readonly traceId: string | null
 }
 
-interface Outcome {
+interface Outcome extends Found {
   readonly mutations: readonly Done[]
   /** The last order placed, and what became of its event. */
   readonly followed: { readonly eventId: string; readonly traceId: string | null; readonly effectAfterMs: number }
   readonly summary: Record<string, unknown>
-  readonly trace: readonly SpanNode[] | null
-  /** Why there is no trace. */
-  readonly note: string | null
 }
 
 async function demo(url: string, jaeger: string, tell: (line: string) => void): Promise<Outcome> {
@@ -64,6 +60,8 @@ async function demo(url: string, jaeger: string, tell: (line: string) => void): 
     tell(row(done.what, short(done.orderId), done.customerId, money(done.totalCents), short(done.eventId)))
     return done
   }
+  // Before anything is told of what a service would do that is not there.
+  await send('{ __typename }', {})
   tell(row('mutation', 'order', 'customer', 'total', 'event'))
   // Customers of their own, so that a second run counts from nothing again.
   const run = Date.now().toString(36)
@@ -92,14 +90,14 @@ async function demo(url: string, jaeger: string, tell: (line: string) => void): 
   tell(`Its effect was seen ${effectAfterMs} ms after the mutation had answered:`)
   tell(`  ${customerId}: ${describe(summary)}`)
 
-  const { trace, note: why } = await traceOf(jaeger, last)
-  return {
-    mutations,
-    followed: { eventId: last.eventId, traceId: last.traceId, effectAfterMs },
-    summary,
-    trace,
-    note: why,
-  }
+  const { traceId, eventId } = last
+  const found = traceId === null ? UNTRACED : await findTrace({ jaeger, traceId, eventId })
+  return { mutations, followed: { eventId, traceId, effectAfterMs }, summary, ...found }
+}
+
+const UNTRACED: Found = {
+  trace: null,
+  note: 'The service does not trace: it was started without --import src/service/telemetry.ts.',
 }
 
 type Send = (query: string, variables: object) => Promise<Answer>
@@ -143,25 +141,6 @@ async function untilSummary(send: Send, customerId: string, placedCount: number)
   )
 }
 
-async function traceOf(jaeger: string, { traceId, eventId }: Done): Promise<Pick<Outcome, 'trace' | 'note'>> {
-  if (!traceId)
-    return {
-      trace: null,
-      note: 'The service does not trace: it was started without --import src/service/telemetry.ts.',
-    }
-  const trace = await withProgress('Waiting for its spans to arrive at Jaeger', (step) =>
-    fetchTrace(jaeger, traceId, eventId, step),
-  )
-  if (trace === null)
-    return { trace, note: `No Jaeger answers at ${jaeger}; npm start brings one where Go is installed.` }
-  if (trace.roots.length > 0)
-    return { trace: trace.roots, note: trace.whole ? null : 'Some spans of this trace have not arrived at Jaeger.' }
-  return {
-    trace: null,
-    note: `Jaeger at ${jaeger} has no trace ${traceId}. npm start prints where its Jaeger is: name it with --jaeger.`,
-  }
-}
-
 async function request(url: string, query: string, variables: object): Promise<Answer> {
   const response = await fetch(`${url}/graphql`, {
     method: 'POST',
@@ -172,23 +151,6 @@ async function request(url: string, query: string, variables: object): Promise<A
   if (!response) throw new DemoError(`No service answers at ${url}: start one with npm start, or name it with --url.`)
   return (await response.json()) as Answer
 }
-
-/** Shows on standard error that something is waited for, and leaves nothing behind in a terminal. */
-async function withProgress<T>(what: string, work: (step: () => void) => Promise<T>): Promise<T> {
-  const { stderr } = process
-  let steps = 0
-  stderr.write(`${what} `)
-  try {
-    return await work(() => {
-      steps += 1
-      if (steps % STEPS_PER_DOT === 0) stderr.write('.')
-    })
-  } finally {
-    stderr.write(stderr.isTTY ? '\r\x1b[K' : '\n')
-  }
-}
-
-const STEPS_PER_DOT = 2
 
 function row(what: string, order: string, customer: string, total: string, event: string): string {
   return `  ${what.padEnd(10)} ${order.padEnd(10)} ${customer.padEnd(16)} ${total.padStart(9)}   ${event}`
@@ -208,32 +170,14 @@ function money(cents: number): string {
   return `$${(cents / 100).toFixed(2)}`
 }
 
-const colors: Readonly<Record<string, Parameters<typeof styleText>[0]>> = {
-  'orders-api': 'cyan',
-  'outbox-relay': 'yellow',
-  'orders-summary': 'green',
-}
-
-/** Colours in a terminal that wants them: `styleText` asks it, and `NO_COLOR`. */
-const paint: Paint = (service, text) => styleText(colors[service] ?? 'magenta', text, { stream: process.stdout })
-
-/** What the last `npm start` of this folder has told its service; nothing where there was none. */
-function lastStart(): NodeJS.Dict<string> {
-  try {
-    return parseEnv(readFileSync(join(process.env.DATA_DIR || '.data', 'env'), 'utf8'))
-  } catch {
-    return {}
-  }
-}
-
-function showTrace({ followed: { traceId, eventId }, trace, note }: Outcome): void {
-  if (trace) {
-    const way = describeWay(trace, eventId)
-    console.log(`\nTrace ${traceId}`)
-    if (way !== null) console.log(way)
-    console.log(`\n${drawTimeline(trace, { columns: process.stdout.columns ?? 100, paint }).join('\n')}`)
-  }
-  if (note !== null) console.log(`\n${note}`)
+/** Any trace, by its id. */
+async function drawOne(jaeger: string, traceId: string, json: boolean): Promise<void> {
+  if (!/^[0-9a-f]{32}$/.test(traceId))
+    throw new DemoError('--trace takes the traceId of extensions.outbox: 32 hexadecimal digits.')
+  const found = await findTrace({ jaeger, traceId, eventId: null })
+  if (json) console.log(JSON.stringify({ traceId, ...found }, null, 2))
+  else showTrace({ traceId, eventId: null }, found)
+  if (found.trace === null) process.exitCode = 1
 }
 
 async function main(): Promise<void> {
@@ -242,6 +186,7 @@ async function main(): Promise<void> {
     options: {
       url: { type: 'string', default: `http://127.0.0.1:${process.env.PORT || last.PORT || 4000}` },
       jaeger: { type: 'string', default: last.JAEGER_URL || 'http://127.0.0.1:16686' },
+      trace: { type: 'string' },
       json: { type: 'boolean', default: false },
       help: { type: 'boolean', default: false },
     },
@@ -252,9 +197,12 @@ async function main(): Promise<void> {
   }
   // As npm start prints them: the API's with /graphql, Jaeger's with /api/v3.
   const trim = (url: string) => url.replace(/\/(graphql|api\/v3)?\/?$/, '')
-  const outcome = await demo(trim(values.url), trim(values.jaeger), values.json ? () => {} : console.log)
+  const jaeger = trim(values.jaeger)
+  if (values.trace !== undefined) return await drawOne(jaeger, values.trace, values.json)
+  const outcome = await demo(trim(values.url), jaeger, values.json ? () => {} : console.log)
+  const { traceId, eventId } = outcome.followed
   if (values.json) console.log(JSON.stringify(outcome, null, 2))
-  else showTrace(outcome)
+  else showTrace({ traceId: traceId ?? '', eventId }, outcome)
 }
 
 try {

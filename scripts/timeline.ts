@@ -89,10 +89,13 @@ function barOf({ startMs, durationMs }: SpanNode, { totalMs, barColumns }: Drawi
 /**
  * The event's way in one line, its stages adding up: until the commit, in the
  * outbox, to Kafka, on Kafka, and to the effect. `null` where a stage is missing.
+ * Without `eventId` the way is that of the first event that had its effect.
  */
-export function describeWay(roots: readonly SpanNode[], eventId: string): string | null {
+export function describeWay(roots: readonly SpanNode[], eventId: string | null): string | null {
   const spans = roots.flatMap((root) => flatten(root))
-  const about = (verb: string) => spans.find((span) => span.name.startsWith(`${verb} `) && span.eventId === eventId)
+  const inTime = spans.toSorted((a, b) => a.startMs - b.startMs)
+  const id = eventId ?? inTime.find(({ name }) => name.startsWith('process '))?.eventId ?? null
+  const about = (verb: string) => spans.find((span) => span.name.startsWith(`${verb} `) && span.eventId === id)
   const [root] = roots
   const send = about('send')
   const process = about('process')

@@ -56,7 +56,8 @@ const LOOK_MS = 250
 const GIVE_UP_MS = 15_000
 
 /**
- * Fetches trace `id` once it has arrived whole, up to the effect of `eventId`.
+ * Fetches trace `id` once it has arrived whole, up to the effect of `eventId`;
+ * of any event where that is `null`.
  * Each thread sends its spans by itself, so for some seconds there are parts of
  * it in any order. Resolves to what is there after 15 s; to `null` when no
  * Jaeger answers. Calls `onWait` after each look in vain.
@@ -64,7 +65,7 @@ const GIVE_UP_MS = 15_000
 export async function fetchTrace(
   jaeger: string,
   id: string,
-  eventId: string,
+  eventId: string | null,
   onWait: () => void,
 ): Promise<FetchedTrace | null> {
   let roots: readonly SpanNode[] = []
@@ -82,20 +83,20 @@ export async function fetchTrace(
   return { roots, whole: false }
 }
 
-/** The tree of what Jaeger has, and whether it is whole up to the effect of `eventId`. */
-export function readTrace(answer: JaegerAnswer, eventId: string): FetchedTrace {
+/** The tree of what Jaeger has, and whether it is whole up to the effect of `eventId`, or of any event. */
+export function readTrace(answer: JaegerAnswer, eventId: string | null): FetchedTrace {
   const spans = spansOf(answer)
   return { roots: toTree(spans), whole: isWhole(spans, eventId) }
 }
 
 /** One span without a parent, the parents of all others, and the event's `process`. */
-function isWhole(spans: readonly FlatSpan[], eventId: string): boolean {
+function isWhole(spans: readonly FlatSpan[], eventId: string | null): boolean {
   const ids = new Set(spans.map(({ span }) => span.spanId))
   const parents = spans.flatMap(({ span }) => span.parentSpanId || [])
   return (
     parents.length === spans.length - 1 &&
     parents.every((parent) => ids.has(parent)) &&
-    spans.some(({ span }) => span.name.startsWith('process ') && eventOf(span) === eventId)
+    spans.some(({ span }) => span.name.startsWith('process ') && (eventId === null || eventOf(span) === eventId))
   )
 }
 
