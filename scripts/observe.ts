@@ -8,21 +8,32 @@
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
-import { delimiter, join, resolve } from 'node:path'
+import { delimiter, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
+import { Command } from 'commander'
+import { parse } from 'yaml'
 import { type GuardedProcess, startGuarded } from '../src/local/guarded-process.ts'
+import { dataDir, lastStart } from './last-start.ts'
 
 const observability = fileURLToPath(new URL('../observability/', import.meta.url))
-const dir = resolve(process.env.DATA_DIR ?? '.data', 'observe')
-const adminPort = process.env.ADMIN_PORT ?? '4001'
-const prometheusPort = process.env.PROMETHEUS_PORT ?? '9090'
-const grafanaPort = process.env.GRAFANA_PORT ?? '3000'
+const dir = join(dataDir, 'observe')
+const last = lastStart()
+/** Where Jaeger's span metrics are: the port of compose.yaml where no `npm start` has said another. */
+const spanMetrics = last.JAEGER_SPAN_METRICS || '127.0.0.1:8889'
 /** Milliseconds that a program has to answer. */
 const START_MS = 30_000
 
 const running: GuardedProcess[] = []
 const stopped = Promise.race([once(process, 'SIGINT'), once(process, 'SIGTERM')])
+
+const { adminPort, prometheusPort, grafanaPort } = new Command('npm run observe --')
+  .description('Prometheus with our rules over the service that runs here, and Grafana where it is installed.')
+  .option('--admin-port <port>', 'the service to scrape', process.env.ADMIN_PORT || last.ADMIN_PORT || '4001')
+  .option('--prometheus-port <port>', 'where Prometheus answers', process.env.PROMETHEUS_PORT || '9090')
+  .option('--grafana-port <port>', 'where Grafana answers', process.env.GRAFANA_PORT || '3000')
+  .parse()
+  .opts<{ adminPort: string; prometheusPort: string; grafanaPort: string }>()
 
 process.exitCode = await observe()
 
@@ -53,14 +64,8 @@ async function observe(): Promise<number> {
 }
 
 async function startPrometheus(program: string): Promise<void> {
-  const config = await readFile(join(observability, 'prometheus.yaml'), 'utf8')
   const configFile = join(dir, 'prometheus.yaml')
-  await writeFile(
-    configFile,
-    config
-      .replace('127.0.0.1:4001', `127.0.0.1:${adminPort}`)
-      .replace('[alerts.yaml]', `[${JSON.stringify(join(observability, 'alerts.yaml'))}]`),
-  )
+  await writeFile(configFile, JSON.stringify(await configOf(await targets())))
   start('prometheus', [
     program,
     `--config.file=${configFile}`,
@@ -69,6 +74,30 @@ async function startPrometheus(program: string): Promise<void> {
     '--log.level=warn',
   ])
   await untilReady('Prometheus', `http://127.0.0.1:${prometheusPort}/-/ready`)
+}
+
+/** The targets by job. A Jaeger that is not there would be one that is always down. */
+async function targets(): Promise<Readonly<Record<string, string>>> {
+  const hasSpanMetrics = await fetch(`http://${spanMetrics}/metrics`).then(
+    ({ ok }) => ok,
+    () => false,
+  )
+  if (!hasSpanMetrics) console.log('Jaeger       is not there (yet): its span metrics are left out')
+  return { orders: `127.0.0.1:${adminPort}`, ...(hasSpanMetrics && { jaeger: spanMetrics }) }
+}
+
+/** Our configuration, with these targets and no others. */
+async function configOf(targetOf: Readonly<Record<string, string>>): Promise<object> {
+  const config = parse(await readFile(join(observability, 'prometheus.yaml'), 'utf8')) as {
+    readonly scrape_configs: readonly { readonly job_name: string }[]
+  }
+  return {
+    ...config,
+    rule_files: [join(observability, 'alerts.yaml')],
+    scrape_configs: config.scrape_configs
+      .filter(({ job_name }) => targetOf[job_name] !== undefined)
+      .map((job) => ({ ...job, static_configs: [{ targets: [targetOf[job.job_name]] }] })),
+  }
 }
 
 async function startGrafana(): Promise<void> {
