@@ -6,7 +6,7 @@ import { lockHeldKeys, releaseKeys } from '../dead-letters/held-keys.ts'
 import { insertDeadLetters } from '../dead-letters/queries.ts'
 import { markProcessed, selectProcessed } from '../inbox/queries.ts'
 import { dedupeSpan, processSpan } from '../telemetry/tracing.ts'
-import { type ConsumerContext, keyOf, letterOf, tracedOf } from './context.ts'
+import { type ConsumerContext, keyOf, letterOf, restOf, tracedOf } from './context.ts'
 import { countDeliveries, recordDelay, recordDuration } from './count.ts'
 import { type EventDelivery, receive } from './decode.ts'
 import type { AttemptFailure } from './failure.ts'
@@ -97,9 +97,8 @@ async function tryOnce(
       await store(where, nextOffset)
       return { kind: known.size === 0 ? 'waiting' : 'duplicate' }
     }
-    if (before && before.dueInMs > 0) {
-      return { kind: 'resting', attempts: before.attempts, reason: before.reason, restMs: before.dueInMs }
-    }
+    const restMs = restOf(context, before?.dueInMs ?? 0)
+    if (before && restMs > 0) return { kind: 'resting', attempts: before.attempts, reason: before.reason, restMs }
 
     const isNew = (await markProcessed(trx, group, [envelope.id])).size === 1
     dedupe.result(isNew ? 'new' : 'duplicate')

@@ -38,6 +38,15 @@ export function keyOf({ group }: Pick<ConsumerContext, 'group'>, { envelope, whe
   }
 }
 
+/**
+ * Milliseconds for which a key rests that is due in `dueInMs` by the database's
+ * clock. None where that is more than any back-off: then the clock was set back,
+ * and the key would hold its partition until the old time has come again.
+ */
+export function restOf({ tuning }: Pick<ConsumerContext, 'tuning'>, dueInMs: number): number {
+  return dueInMs > tuning.retryMaxMs ? 0 : dueInMs
+}
+
 /** A key as text, to be compared; for keys of one topic. */
 export function keyText({ aggregateType, aggregateId }: Pick<HeldKeyRef, 'aggregateType' | 'aggregateId'>): string {
   return JSON.stringify([aggregateType, aggregateId])

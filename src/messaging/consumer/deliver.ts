@@ -12,7 +12,7 @@ import type { BatchOutcome, IncomingBatch, IncomingRecord, TopicPartition } from
 import { applyApart, note, type Progress, passTo } from './apply-apart.ts'
 import { applyTogether } from './apply-together.ts'
 import { placeOf } from './board.ts'
-import type { ConsumerContext } from './context.ts'
+import { type ConsumerContext, restOf } from './context.ts'
 import { type Decoded, decode, type EventDelivery } from './decode.ts'
 import { type AttemptFailure, classify } from './failure.ts'
 
@@ -136,7 +136,8 @@ async function stillResting(context: ConsumerContext, where: TopicPartition, off
   }
   const { topic, aggregateType, aggregateId } = holding
   // A database that does not answer is met, and told of, by the attempt that follows.
-  return await selectRest(context.db, { holder: context.group, topic, aggregateType, aggregateId }).catch(() => 0)
+  const key = { holder: context.group, topic, aggregateType, aggregateId }
+  return restOf(context, await selectRest(context.db, key).catch(() => 0))
 }
 
 function pauseAfter(

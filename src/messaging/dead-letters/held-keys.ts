@@ -77,7 +77,7 @@ export async function lockHeldKeys(
      select pg_backend_pid() as pid,
             pg_current_xact_id()::text as xid,
             aggregate_type, aggregate_id, state, attempts, reason, event_id, request,
-            greatest(0, ceil(extract(epoch from next_attempt_at - clock_timestamp()) * 1000))::int as due_in_ms
+            least(greatest(0, ceil(extract(epoch from next_attempt_at - clock_timestamp()) * 1000)), 2e9)::int as due_in_ms
        from (values (1)) as always (one)
        left join held on true`,
     { holder, topic, types: keys.map((key) => key.aggregateType), ids: keys.map((key) => key.aggregateId) },
@@ -172,7 +172,7 @@ export async function releaseKeys(
  */
 export async function selectRest(db: Knex, key: HeldKeyRef): Promise<number> {
   const { rows } = await db.raw<{ rows: { due_in_ms: number }[] }>(
-    `select greatest(0, ceil(extract(epoch from next_attempt_at - clock_timestamp()) * 1000))::int as due_in_ms
+    `select least(greatest(0, ceil(extract(epoch from next_attempt_at - clock_timestamp()) * 1000)), 2e9)::int as due_in_ms
        from held_keys
       where holder = :holder
         and topic = :topic
