@@ -115,7 +115,9 @@ function createResource({ serviceName, instance }: TelemetryIdentity): Resource 
 function createSpanProcessors({ exportsTraces, batch }: TelemetryConfig, meters: MeterProvider): SpanProcessor[] {
   // With an empty list there is no provider, and so neither ids that travel nor any for the logs.
   if (!exportsTraces) return [new NoopSpanProcessor()]
-  const exporter = new OTLPTraceExporter()
+  // A stop sends the whole queue at once, beside the batch that is on its way; what is above this limit would be lost.
+  const concurrencyLimit = Math.ceil(batch.maxQueueSize / batch.maxExportBatchSize) + 1
+  const exporter = new OTLPTraceExporter({ concurrencyLimit })
   return [statementNames, withoutSecrets, new BatchSpanProcessor({ ...batch, exporter, selfObsMeterProvider: meters })]
 }
 

@@ -10,6 +10,7 @@ import { startOtlpSink } from '../support/otlp/sink.ts'
 
 const preload = new URL('../../src/service/telemetry.ts', import.meta.url).href
 const script = fileURLToPath(new URL('../support/telemetry/api-process.ts', import.meta.url))
+const burst = fileURLToPath(new URL('../support/telemetry/burst-process.ts', import.meta.url))
 
 test('PC-70 says which expected module is not instrumented, and nothing of those that are', async () => {
   await using database = await createTestDatabase({ orders: true })
@@ -118,6 +119,27 @@ test('spans hold the statement and never its values', async () => {
   expect(shown).not.toContain('canary-5791')
 })
 
+test('a stop exports the whole queue, however many batches that is', async () => {
+  await using sink = await startOtlpSink()
+  await using database = await createTestDatabase()
+  const env = {
+    TEST_DATABASE_URL: database.url,
+    TEST_COUNT: '1000',
+    OTEL_EXPORTER_OTLP_ENDPOINT: sink.endpoint,
+    OTEL_BSP_MAX_QUEUE_SIZE: '1000',
+    // More batches than the exporter sends at once by itself.
+    OTEL_BSP_MAX_EXPORT_BATCH_SIZE: '10',
+  }
+
+  const child = spawn(process.execPath, ['--import', preload, burst], {
+    env: { PATH: process.env.PATH, ...env },
+    stdio: 'inherit',
+  })
+  await once(child, 'exit')
+
+  expect(sink.spans.filter(({ name }) => name === 'create order.events').length).toBe(1_000)
+})
+
 test('a setting that cannot be used is ignored and told', () => {
   const config = readTelemetryConfig({
     OTEL_TRACES_SAMPLER: 'sometimes',
@@ -131,7 +153,7 @@ test('a setting that cannot be used is ignored and told', () => {
     sampler: { parentBased: true, ratio: 1 },
     batchRatio: 0.001,
     waitSpans: false,
-    batch: { scheduledDelayMillis: 1_000, maxQueueSize: 16_384 },
+    batch: { scheduledDelayMillis: 1_000, maxQueueSize: 65_536 },
   })
   expect(config.problems).toEqual([
     expect.stringContaining('OTEL_TRACES_SAMPLER'),

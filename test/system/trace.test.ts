@@ -1,8 +1,6 @@
 /** Traces of the whole service, as a collector receives them: its real command, its threads, a real Postgres and a real Kafka. */
 
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
-import knex from 'knex'
-import { appendToOutbox, inTransaction } from '../../src/messaging/index.ts'
 import type { ExportedSpan } from '../support/otlp/decode-traces.ts'
 import { startOtlpSink } from '../support/otlp/sink.ts'
 import type { Service } from '../support/system/service.ts'
@@ -11,11 +9,6 @@ import { startOneThread } from '../support/telemetry/one-thread.ts'
 import { outline } from '../support/telemetry/outline.ts'
 import { placeOrder, readMetrics, startReadyService } from '../support/telemetry/service-calls.ts'
 import { until } from '../support/telemetry/wait.ts'
-
-/** The long form drains what the case names. */
-const LONG = process.env.TEST_LONG === '1'
-const BURST = LONG ? 20_000 : 4_000
-const BLACK_HOLE_MS = LONG ? 120_000 : 10_000
 
 let stack: SystemStack
 beforeAll(async () => {
@@ -112,77 +105,6 @@ test('PC-69 PC-73 a collector that has gone silent slows neither events nor the 
   expect(sink.unansweredCount).toBeGreaterThan(0)
 })
 
-test(`PC-73 ${BURST} events drained at once keep their spans, or have each lost one counted`, async () => {
-  await using sink = await startOtlpSink()
-  const env = await stack.freshEnv()
-  await using service = await startReadyService(stack.dir, { ...env, OTEL_EXPORTER_OTLP_ENDPOINT: sink.endpoint })
-
-  await appendOrders(env, BURST)
-  await untilMetric(service, 'outbox_relay_published_messages_total', BURST)
-  const sends = () => sink.spans.filter(({ name, kind }) => name.startsWith('send ') && kind === 4).length
-  const droppedCount = async () =>
-    await sumOf(service, 'otel_sdk_processor_span_processed_total', 'queue_full', 'relay-0')
-  await until('The span of each event, or its loss', async () =>
-    sends() + (await droppedCount()) >= BURST ? true : null,
-  )
-
-  expect(sends()).toBeGreaterThan(BURST / 2)
-})
-
-test(`PC-73 a collector that hangs for ${BLACK_HOLE_MS / 1_000} s costs spans and nothing else, and gets them again afterwards`, async () => {
-  await using sink = await startOtlpSink()
-  const env = await stack.freshEnv()
-  await using service = await startReadyService(stack.dir, {
-    ...env,
-    OTEL_EXPORTER_OTLP_ENDPOINT: sink.endpoint,
-    OTEL_EXPORTER_OTLP_TIMEOUT: '2000',
-    OTEL_BSP_EXPORT_TIMEOUT: '3000',
-    // So small that each run of the test fills it, however slowly: a batch of them goes every two seconds.
-    OTEL_BSP_MAX_QUEUE_SIZE: String(Math.floor(BURST / 20)),
-    OTEL_BSP_MAX_EXPORT_BATCH_SIZE: String(Math.floor(BURST / 40)),
-  })
-  const before = await sumOf(service, 'process_memory_usage_bytes')
-  sink.hang()
-  const from = performance.now()
-
-  await appendOrders(env, BURST)
-  await untilMetric(service, 'outbox_relay_published_messages_total', BURST)
-  // What waits for the collector is bounded, and what finds no room is counted.
-  expect((await sumOf(service, 'process_memory_usage_bytes')) - before).toBeLessThan(400e6)
-  await until('A counted loss', async () => {
-    const lost = await sumOf(service, 'otel_sdk_processor_span_processed_total', 'queue_full', 'relay-0')
-    return lost > 0 ? true : null
-  })
-  await new Promise((resolve) => setTimeout(resolve, Math.max(0, BLACK_HOLE_MS - (performance.now() - from))))
-  sink.answer()
-
-  // One that came too early may have lost spans; another is placed then.
-  await until('A whole trace of a new mutation', async () => {
-    const { traceId } = await placeOrder(service)
-    const ofTrace = (spans: readonly ExportedSpan[]) => isWhole(spans.filter((span) => span.traceId === traceId))
-    return await sink.until(ofTrace, 20_000).catch(() => null)
-  })
-}, 600_000)
-
-test('PC-73 export goes on by itself once the collector answers again', async () => {
-  await using sink = await startOtlpSink()
-  const env = await stack.freshEnv()
-  await using service = await startReadyService(stack.dir, {
-    ...env,
-    OTEL_EXPORTER_OTLP_ENDPOINT: sink.endpoint,
-    OTEL_EXPORTER_OTLP_TIMEOUT: '1000',
-    OTEL_BSP_EXPORT_TIMEOUT: '2000',
-  })
-  sink.hang()
-  await placeOrder(service)
-  await untilLogged(service, 'Telemetry')
-  sink.answer()
-
-  const { traceId } = await placeOrder(service)
-
-  await sink.until((spans) => spans.some((span) => span.traceId === traceId && span.name.startsWith('process')))
-})
-
 /** Without what is another one in each test. */
 function general(tree: string, env: Readonly<Record<string, string>>): string {
   return tree.replaceAll(String(env.TOPIC_PREFIX), '').replaceAll(/test_\w+/g, 'orders')
@@ -201,32 +123,4 @@ async function untilMetric(service: Service, name: string, least: number): Promi
     const [, value = '0'] = new RegExp(`^${name}\\{.*\\} (\\d+)`, 'm').exec(await readMetrics(service)) ?? []
     return Number(value) >= least ? true : null
   })
-}
-
-/** The sum of a metric's series that have all of these label values. */
-async function sumOf(service: Service, name: string, ...labels: readonly string[]): Promise<number> {
-  const lines = (await readMetrics(service)).split('\n').filter((line) => line.startsWith(name))
-  const matching = lines.filter((line) => labels.every((label) => line.includes(`"${label}"`)))
-  return matching.reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0)
-}
-
-/** Appends beside the API; the relay's poll finds them. */
-async function appendOrders({ DATABASE_URL = '' }: Readonly<Record<string, string>>, count: number): Promise<void> {
-  const db = knex({ client: 'pg', connection: DATABASE_URL })
-  await using _pool = { [Symbol.asyncDispose]: () => db.destroy() }
-  for (let from = 0; from < count; from += 1_000) {
-    const events = Array.from({ length: Math.min(1_000, count - from) }, (_, index) => ({
-      type: 'OrderNoted',
-      aggregate: { type: 'order', id: `order-${from + index}` },
-      payload: { n: from + index },
-    }))
-    await inTransaction(db, (trx) => appendToOutbox(trx, events))
-  }
-}
-
-async function untilLogged(service: Service, start: string): Promise<void> {
-  await until(
-    `A line of the log with ${start}`,
-    async () => (await service.log()).find(({ msg }) => String(msg).startsWith(start)) ?? null,
-  )
 }

@@ -1,7 +1,8 @@
-/** A collector for tests: takes traces over OTLP/HTTP and shows them; can also fall silent, as one behind a dead path does. */
+/** A collector for tests: takes traces over OTLP/HTTP and shows them; can also be silent, slow or away. */
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { gunzipSync } from 'node:zlib'
 import { decodeTraces, type ExportedSpan } from './decode-traces.ts'
 
@@ -14,9 +15,16 @@ export interface OtlpSink extends AsyncDisposable {
   readonly paths: readonly string[]
   /** All that was sent, as it was, and readable as far as it is text. */
   text(): string
-  /** Takes requests and never answers, until `answer()`. */
+  /** Takes requests and never answers, as behind a dead path. */
   hang(): void
-  answer(): void
+  /** Takes what is sent, and answers only after so many milliseconds. */
+  delay(ms: number): void
+  /** Refuses connections, as one that does not run. */
+  refuse(): Promise<void>
+  /** Takes everything and answers at once, as at the start; what hung is cut off. */
+  answer(): Promise<void>
+  /** Lets go of all that has come so far. */
+  forget(): void
   /** Requests that came while it hung. */
   readonly unansweredCount: number
   /** Resolves with the spans once `enough` holds; rejects after `timeoutMs`, a minute by itself, naming what has arrived. */
@@ -25,11 +33,13 @@ export interface OtlpSink extends AsyncDisposable {
 
 /** Starts a sink on a free port of the loopback. */
 export async function startOtlpSink(): Promise<OtlpSink> {
-  const spans: ExportedSpan[] = []
+  const decoded: ExportedSpan[] = []
+  const undecoded: Buffer[] = []
   const paths: string[] = []
   const bodies: Buffer[] = []
   const watchers = new Set<() => void>()
   let hanging = false
+  let delayMs = 0
   let unansweredCount = 0
 
   const server = createServer((request, response) => {
@@ -45,25 +55,51 @@ export async function startOtlpSink(): Promise<OtlpSink> {
     const body = Buffer.concat(await Array.fromAsync(request as AsyncIterable<Buffer>))
     const plain = request.headers['content-encoding'] === 'gzip' ? gunzipSync(body) : body
     bodies.push(plain)
-    if (request.url === '/v1/traces') spans.push(...decodeTraces(plain))
+    if (request.url === '/v1/traces') undecoded.push(plain)
+    if (delayMs > 0) await sleep(delayMs, undefined, { ref: false })
     response.writeHead(200, { 'content-type': 'application/x-protobuf' }).end()
     for (const watcher of [...watchers]) watcher()
   }
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
+  /** Read when they are asked for: a collector that reads first is slower than those that send. */
+  function spans(): readonly ExportedSpan[] {
+    for (const body of undecoded.splice(0)) for (const span of decodeTraces(body)) decoded.push(span)
+    return decoded
+  }
+  const listen = async (port: number) => {
+    server.listen(port, '127.0.0.1')
+    await once(server, 'listening')
+  }
+  const close = async () => {
+    if (!server.listening) return
+    server.close()
+    server.closeAllConnections()
+    await once(server, 'close')
+  }
+  await listen(0)
   const { port } = server.address() as AddressInfo
 
   return {
     endpoint: `http://127.0.0.1:${port}`,
-    spans,
+    get spans() {
+      return spans()
+    },
     paths,
     text: () => Buffer.concat(bodies).toString('latin1'),
     hang() {
       hanging = true
     },
-    answer() {
+    delay(ms) {
+      delayMs = ms
+    },
+    refuse: close,
+    async answer() {
       hanging = false
+      delayMs = 0
       server.closeAllConnections()
+      if (!server.listening) await listen(port)
+    },
+    forget() {
+      for (const kept of [decoded, undecoded, bodies]) kept.length = 0
     },
     get unansweredCount() {
       return unansweredCount
@@ -71,10 +107,11 @@ export async function startOtlpSink(): Promise<OtlpSink> {
     async until(enough, timeoutMs = 60_000) {
       const { promise, resolve, reject } = Promise.withResolvers<readonly ExportedSpan[]>()
       const look = () => {
-        if (enough(spans)) resolve(spans)
+        if (enough(spans())) resolve(decoded)
       }
       const timer = setTimeout(() => {
-        const seen = spans.map(({ service, name }) => `${service}: ${name}`).join(', ')
+        const counts = Map.groupBy(spans(), ({ service, name }) => `${service}: ${name}`)
+        const seen = [...counts].map(([name, { length }]) => `${length} ${name}`).join(', ')
         reject(new Error(`The spans did not arrive. Arrived: ${seen || 'none'}`))
       }, timeoutMs)
       watchers.add(look)
@@ -84,10 +121,6 @@ export async function startOtlpSink(): Promise<OtlpSink> {
         watchers.delete(look)
       })
     },
-    async [Symbol.asyncDispose]() {
-      server.closeAllConnections()
-      server.close()
-      await once(server, 'close')
-    },
+    [Symbol.asyncDispose]: close,
   }
 }
