@@ -3,30 +3,67 @@
  * connection under a transaction, and a connection outside the pool.
  */
 import type { Knex } from 'knex'
+import { InvalidOptionError } from '../errors.ts'
 
 /** A connection of node-postgres, as far as we look at it. */
 export interface PostgresConnection {
   query(text: string, values?: readonly unknown[]): Promise<{ rows: Record<string, unknown>[] }>
-  /** `I` when idle, `T` in a transaction, `E` in a failed one; `null` before the first answer. */
-  getTransactionStatus(): string | null
   /** Calls `listener` for each NOTIFY that arrives. */
   on(event: 'notification', listener: (notification: { readonly payload?: string }) => void): void
   /** Calls `listener` when the connection has ended, by whomever. */
   on(event: 'end', listener: () => void): void
   /** Knex's pool destroys a connection that has this set, instead of lending it again. */
   __knex__disposed?: unknown
-  readonly connection: { readonly stream: { destroy(): void } }
+  /** What speaks the protocol under it. */
+  readonly connection: {
+    readonly stream: { destroy(): void }
+    /** Calls `listener` whenever the server is ready, with `I` when idle, `T` in a transaction, `E` in a failed one. */
+    on(event: 'readyForQuery', listener: (message?: { readonly status?: string }) => void): void
+  }
 }
 
 /** Milliseconds that a server has to hear of a connection's end. */
 const CLOSE_MS = 1_000
 
 interface PostgresClient {
+  /** `pg` for what node-postgres serves, subclasses of Knex's client included. */
+  readonly driverName: string
   /** The same object for a pool and all of its transactions. */
   readonly config: object
   acquireConnection(): Promise<PostgresConnection>
   acquireRawConnection(): Promise<PostgresConnection>
   destroyRawConnection(connection: PostgresConnection): Promise<void>
+}
+
+/**
+ * Refuses handles that are not over node-postgres, before anything is written.
+ * Throws {@link InvalidOptionError}: what another driver does with a lost
+ * COMMIT or a notification, nobody has tested.
+ */
+export function requirePostgres(db: Knex): void {
+  const { driverName } = clientOf(db)
+  if (driverName !== 'pg') throw new InvalidOptionError('db', driverName, "a Knex instance whose client is 'pg'")
+}
+
+const idleByConnection = new WeakMap<PostgresConnection, { now: boolean }>()
+
+/**
+ * Follows whether the server calls `connection` idle, from the first call on:
+ * `now` is true once it has said so last. Call it while a transaction is open,
+ * as until the server speaks again it counts as not idle.
+ *
+ * Listens to the protocol itself: the client's own word for it exists from pg
+ * 8.21 on, and an application brings the pg that it has.
+ */
+export function idleness(connection: PostgresConnection): { readonly now: boolean } {
+  const known = idleByConnection.get(connection)
+  if (known) return known
+  const idle = { now: false }
+  idleByConnection.set(connection, idle)
+  connection.connection.on('readyForQuery', (message) => {
+    idle.now = message?.status === 'I'
+  })
+  return idle
 }
 
 /** The connection that `trx` runs on. It stays the transaction's: nothing needs to be given back. */

@@ -13,7 +13,7 @@ import { CommitUnknownError, InvalidOptionError, NotInTransactionError, RolledBa
 import { backoffMs } from '../lifecycle/backoff.ts'
 import { systemClock } from '../lifecycle/clock.ts'
 import { type DoubtfulCommit, historyOf, settleCommit } from './commit-outcome.ts'
-import { commandOf, connectionOf } from './connection.ts'
+import { commandOf, connectionOf, idleness, requirePostgres } from './connection.ts'
 import { adopt, type Enlistment } from './enlistment.ts'
 import { selectTransactionId } from './queries.ts'
 
@@ -45,7 +45,8 @@ const RETRY_BACKOFF = { firstMs: 10, maxMs: 500 }
  * error, or the connection was lost before COMMIT took effect; with
  * {@link CommitUnknownError} when the answer to COMMIT was lost and could not be
  * found out within three seconds; and with what `work` rejected with. Serialization
- * failures and deadlocks are reported, unless `retries` are allowed.
+ * failures and deadlocks are reported, unless `retries` are allowed. Refuses a
+ * `db` over another driver than `pg` with {@link InvalidOptionError}.
  */
 export async function inTransaction<T>(
   db: Knex,
@@ -56,6 +57,7 @@ export async function inTransaction<T>(
   if (!(Number.isSafeInteger(retries) && retries >= 0)) {
     throw new InvalidOptionError('retries', retries, 'a whole number, at least 0')
   }
+  requirePostgres(db)
   if (db.isTransaction) return await db.transaction(work)
 
   for (let attempt = 1; ; attempt += 1) {
@@ -184,8 +186,9 @@ function announced<T>({ enlistment, value }: Committing<T>): T {
  */
 async function discardUncleanConnection(trx: Knex.Transaction): Promise<void> {
   const connection = await connectionOf(trx)
+  const idle = idleness(connection)
   const check = () => {
-    if (connection.getTransactionStatus() !== 'I') {
+    if (!idle.now) {
       connection.__knex__disposed ??= 'the transaction on it was not seen to end'
     }
   }

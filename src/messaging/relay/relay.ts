@@ -13,6 +13,7 @@ import { type Logger, silentLogger } from '../lifecycle/logger.ts'
 import { type Running, run, type Shutdown } from '../lifecycle/running.ts'
 import { Wake } from '../lifecycle/wake.ts'
 import { onCommitted } from '../outbox/committed.ts'
+import { requirePostgres } from '../outbox/connection.ts'
 import type { LaneDirectory } from '../source.ts'
 import { untraced } from '../telemetry/tracing.ts'
 import type { Publisher } from '../transport.ts'
@@ -59,6 +60,7 @@ export interface Relay extends Running {
  */
 export function startRelay(options: RelayOptions): Relay {
   const { db, logger = silentLogger } = options
+  requirePostgres(db)
   const settings = resolveRelaySettings(settingsOf(options))
   return superviseRelay({
     directory: createPostgresDirectory(db),
