@@ -47,6 +47,7 @@ export {
 export { type Delivery, processOnce } from './inbox/process-once.ts'
 export { backoffMs } from './lifecycle/backoff.ts'
 export { type Clock, systemClock } from './lifecycle/clock.ts'
+export { type Lasting, type LastingState, lastingState } from './lifecycle/lasting-state.ts'
 export { type Logger, silentLogger } from './lifecycle/logger.ts'
 export { type Running, run, type Shutdown } from './lifecycle/running.ts'
 export type { Status } from './lifecycle/status.ts'

@@ -5,6 +5,7 @@
 import {
   backoffMs,
   type Logger,
+  lastingState,
   PublishError,
   type Publisher,
   systemClock,
@@ -22,9 +23,12 @@ export async function ensureTopic(
   spec: TopicSpec,
   { publisher, logger, signal }: { publisher: Publisher; logger: Logger; signal: AbortSignal },
 ): Promise<void> {
+  const away = lastingState()
   for (let attempt = 1; !signal.aborted; attempt++) {
     try {
-      if (await publisher.describeTopic(topic)) return
+      const found = await publisher.describeTopic(topic)
+      away.ends((lasting) => logger.info({ topic, ...lasting }, 'Kafka can be reached'))
+      if (found) return
       await publisher.createTopic(topic, spec)
       logger.info({ topic, ...spec }, 'Made a topic')
       return
@@ -33,7 +37,8 @@ export async function ensureTopic(
         logger.warn({ topic, error, attempt }, 'Could not make a topic')
         return
       }
-      logger.warn({ topic, reason: error.reason, attempt }, 'Kafka cannot be reached yet')
+      const { reason } = error
+      away.holds(() => logger.warn({ topic, reason, attempt }, 'Kafka cannot be reached yet'))
       await systemClock.pause(backoffMs(BACKOFF, attempt, Math.random()), signal)
     }
   }

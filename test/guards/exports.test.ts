@@ -22,6 +22,7 @@ test('the library exports these names and no others', () => {
     'defineSetHandler',
     'dismissForeignRecord',
     'inTransaction',
+    'lastingState',
     'listDeadLetters',
     'listHeldKeys',
     'messagingMigrations',

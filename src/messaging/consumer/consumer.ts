@@ -9,6 +9,7 @@
 
 import { type Backoff, backoffMs } from '../lifecycle/backoff.ts'
 import { systemClock } from '../lifecycle/clock.ts'
+import { lastingState } from '../lifecycle/lasting-state.ts'
 import { silentLogger } from '../lifecycle/logger.ts'
 import { type Running, run } from '../lifecycle/running.ts'
 import { ATTR_DESTINATION, ATTR_GROUP, ATTR_PARTITION, errorType } from '../telemetry/attributes.ts'
@@ -158,15 +159,19 @@ export function startConsumer(options: ConsumerOptions): Consumer {
 async function startOffset(context: ConsumerContext, where: TopicPartition): Promise<StartOffset> {
   const { db, group, bounds, board, audit, clock, draining, logger } = context
   audit.restart(where)
+  const unread = lastingState(clock)
   for (let tries = 1; !draining.aborted; tries++) {
     try {
       const stored = await untraced(() => bounds.offsets.begin(db, where))
       board.recovered(where)
+      unread.ends((lasting) => logger.info({ consumer: group, ...where, ...lasting }, 'The stored offset can be read'))
       return stored ?? 'earliest'
     } catch (error) {
       const reason = errorType(error)
       board.outage(where, reason)
-      logger.warn({ consumer: group, ...where, tries, reason }, 'Could not read a stored offset; asking again')
+      unread.holds(() =>
+        logger.warn({ consumer: group, ...where, tries, reason }, 'Could not read a stored offset; asking again'),
+      )
       await clock.pause(backoffMs(ASK_AGAIN, tries, clock.random()), draining)
     }
   }

@@ -10,6 +10,7 @@ import type { EachBatchPayload } from 'kafkajs'
 import type { Backoff } from '../lifecycle/backoff.ts'
 import { backoffMs } from '../lifecycle/backoff.ts'
 import type { Clock } from '../lifecycle/clock.ts'
+import { lastingState } from '../lifecycle/lasting-state.ts'
 import type { Logger } from '../lifecycle/logger.ts'
 import type { BatchOutcome, IncomingRecord, Subscription, TopicPartition } from '../transport.ts'
 import { toIncomingRecord } from './incoming-record.ts'
@@ -46,6 +47,8 @@ export class PartitionReader {
   readonly #ending = new AbortController()
   #phase: Phase = 'opening'
   #problem: string | null = null
+  /** Deliveries that throw, until one does not. */
+  readonly #throwing = lastingState()
   #begun = false
   #nextOffset = 0n
   #endOffset = 0n
@@ -174,10 +177,20 @@ export class PartitionReader {
         heartbeat: () => heartbeat().catch(() => {}),
         signal: this.#ending.signal,
       })
-      if (outcome.nextOffset >= first && outcome.nextOffset <= beyond) return outcome
+      if (outcome.nextOffset >= first && outcome.nextOffset <= beyond) {
+        this.#throwing.ends((lasting) =>
+          this.#host.logger.info({ ...this.where, ...lasting }, 'Deliveries do not fail any more'),
+        )
+        return outcome
+      }
       throw new RangeError(`The next offset ${outcome.nextOffset} is outside the batch, ${first} to ${beyond}`)
     } catch (error) {
-      this.#host.logger.error({ ...this.where, err: error }, 'A delivery failed; the batch is delivered again')
+      this.#throwing.holds(({ times }) =>
+        this.#host.logger.error(
+          { ...this.where, times, err: error },
+          'A delivery failed; the batch is delivered again',
+        ),
+      )
       return { nextOffset: first, pauseMs: REJECTED_PAUSE_MS }
     }
   }

@@ -5,6 +5,7 @@
 import { PublishError } from '../errors.ts'
 import { backoffMs } from '../lifecycle/backoff.ts'
 import { systemClock } from '../lifecycle/clock.ts'
+import { type LastingState, lastingState } from '../lifecycle/lasting-state.ts'
 import { run, type Shutdown } from '../lifecycle/running.ts'
 import { countClientCrash } from '../telemetry/measure.ts'
 import type { ActiveSubscription, Subscriber, Subscription, SubscriptionStatus } from '../transport.ts'
@@ -42,10 +43,12 @@ interface State {
   failing: string | null
   missing: readonly string[]
   ended: boolean
+  /** Memberships that end, until one works. */
+  readonly disturbed: LastingState
 }
 
 function subscribe(subscription: Subscription, options: ResolvedSubscriberOptions): ActiveSubscription {
-  const state: State = { membership: null, failing: null, missing: [], ended: false }
+  const state: State = { membership: null, failing: null, missing: [], ended: false, disturbed: lastingState() }
   const running = run((shutdown) => keepMember(subscription, options, state, shutdown), { graceMs: options.graceMs })
   return { ...running, status: () => describe(state) }
 }
@@ -74,7 +77,9 @@ async function keepMember(
     } else {
       state.failing = reason
       countClientCrash(subscription.groupId)
-      options.logger.warn(fields, 'The membership ended and is built anew')
+      state.disturbed.holds(({ times }) =>
+        options.logger.warn({ ...fields, times }, 'The membership ended and is built anew, until it works'),
+      )
     }
     if (clock.now() - startedAt > HEALTHY_MS) attempt = 1
     await clock.pause(backoffMs(BACKOFF, attempt, clock.random()), draining)
@@ -136,11 +141,15 @@ function notAnswered(error: unknown): string {
 async function healthy(
   membership: Membership,
   state: State,
-  { clock }: MembershipContext,
+  { clock, options, subscription }: MembershipContext,
   over: AbortSignal,
 ): Promise<void> {
   while (!over.aborted && !membership.joined) await clock.pause(100, over)
-  if (!over.aborted) state.failing = null
+  if (over.aborted) return
+  state.failing = null
+  state.disturbed.ends((lasting) =>
+    options.logger.info({ groupId: subscription.groupId, ...lasting }, 'The membership works again'),
+  )
 }
 
 /** Resolves once a missing topic has appeared, as the group has to be joined anew for it, or when the membership is over. */
