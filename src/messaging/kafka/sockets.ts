@@ -16,6 +16,12 @@ interface SocketRequest {
   readonly onConnect: () => void
 }
 
+/** How a handshake ends with a peer that takes its first bytes for something else. */
+const NOT_UNDERSTOOD = new Set(['ECONNRESET', 'EPROTO', 'ERR_SSL_WRONG_VERSION_NUMBER'])
+
+/** The code that goes for such an end, and becomes the reason of the outage: the bare one names no cause. */
+const PLAINTEXT_PERHAPS = 'NO_TLS_HANDSHAKE_PORT_MAY_BE_PLAINTEXT'
+
 /** Opens a client's sockets until it is cut off. */
 export class Sockets {
   readonly #open = new Set<net.Socket>()
@@ -26,7 +32,7 @@ export class Sockets {
     if (this.#cut) throw new Error('This client has been given up')
     const name = net.isIP(host) === 0 ? { servername: host } : {}
     const socket = ssl
-      ? tls.connect({ host, port, ...name, ...ssl }, onConnect)
+      ? withHint(tls.connect({ host, port, ...name, ...ssl }, onConnect))
       : net.connect({ host, port }, onConnect)
     socket.setKeepAlive(true, KEEP_ALIVE_MS)
     socket.setNoDelay(true)
@@ -44,4 +50,14 @@ export class Sockets {
     // With an error, as kafkajs does not listen for a mere close.
     for (const socket of this.#open) socket.destroy(new Error('This client has been given up'))
   }
+}
+
+/** Gives the end of a handshake that was not understood a code of its own. */
+function withHint(socket: tls.TLSSocket): tls.TLSSocket {
+  const hint = (error: NodeJS.ErrnoException) => {
+    if (NOT_UNDERSTOOD.has(error.code ?? '')) error.code = PLAINTEXT_PERHAPS
+  }
+  socket.prependListener('error', hint)
+  socket.once('secureConnect', () => socket.off('error', hint))
+  return socket
 }
