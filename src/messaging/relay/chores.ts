@@ -68,7 +68,7 @@ export class Chores {
   async failed(error: unknown, signal: AbortSignal): Promise<void> {
     const { clock, logger } = this.#options
     const code = error instanceof Error && 'code' in error ? String(error.code) : nameOf(error)
-    if (this.problem === null) logger.warn({ code }, 'the database cannot be asked')
+    if (this.problem === null) logger.warn({ code }, 'The database cannot be asked')
     this.problem = `The relay cannot ask the database (${code})`
     this.#failures += 1
     await clock.pause(backoffMs(databaseBackoff, this.#failures, clock.random()), signal)

@@ -107,7 +107,7 @@ export class Crew {
     for (const member of this.#members.values()) {
       member.silentTicks += 1
       if (member.silentTicks !== (member.phase === 'starting' ? STARTING_TICKS : WEDGED_TICKS)) continue
-      this.#options.logger.error({ worker: member.index }, 'relay worker is wedged; it is replaced')
+      this.#options.logger.error({ worker: member.index }, 'A relay worker is wedged; it is replaced')
       getInstruments().threadTerminations.add(1, { [ATTR_OUTBOX]: outboxName() })
       void member.handle.terminate()
     }
@@ -152,7 +152,7 @@ export class Crew {
       if (draining.aborted) return
       const reason = error === null ? 'it ended by itself' : error.name
       this.#deaths.set(index, reason)
-      logger.error({ worker: index, err: error }, 'relay worker died; it is restarted')
+      logger.error({ worker: index, err: error }, 'A relay worker died; it is restarted')
       getInstruments().threadRestarts.add(1, { [ATTR_OUTBOX]: outboxName() })
       if (clock.now() - started > LONG_LIFE_MS) deaths = 1
       await clock.pause(backoffMs(restartBackoff, deaths, clock.random()), draining)

@@ -196,7 +196,7 @@ export class Destinations {
     const key = keyOf(topic, partition)
     const attempts = (this.#pauses.get(key)?.attempts ?? 0) + 1
     const pauseMs = backoffMs(kind === 'outage' ? outageBackoff : destinationBackoff, attempts, clock.random())
-    if (attempts === 1) logger.warn({ topic, partition, kind, reason }, 'destination paused')
+    if (attempts === 1) logger.warn({ topic, partition, kind, reason }, 'Destination paused')
     this.#pauses.set(key, { topic, partition, kind, reason, attempts, until: clock.now() + pauseMs })
   }
 
@@ -238,7 +238,7 @@ export class Destinations {
       measureTopic({ ...found, name, usedPartitionCount: count })
       topic.checkedAt = clock.now()
       this.#pauses.delete(keyOf(name, null))
-      logger.debug({ topic: name, partitions: count }, 'topic known')
+      logger.debug({ topic: name, partitions: count }, 'Topic known')
     } catch (error) {
       // A re-check that fails changes nothing: sends will tell.
       if (topic.partitionCount !== null && !(error instanceof PublishError && error.kind === 'destination')) return

@@ -112,7 +112,7 @@ export class HeldRuns {
         }
         // Released now, or by a release whose answer was lost.
         if (hand.holdsUnder(lease)) heldKeys.forget(key)
-        logger.info({ ...key }, 'held key let go')
+        logger.info({ ...key }, 'Held key let go')
         return
       }
       if (!(await this.#publish(due, lease, events))) return
@@ -140,7 +140,7 @@ export class HeldRuns {
         const { changed, fencedLanes } = await source.skip(ownership, ref)
         onFenced(ownership, fencedLanes)
         if (changed === 0) return false
-        logger.warn({ ...ref }, 'first event of a parked key skipped')
+        logger.warn({ ...ref }, 'First event of a parked key skipped')
         heldKeys.goesOn({ ref, reason })
         return true
       }

@@ -45,7 +45,7 @@ export class Holding {
     const request = heldKeys.refused(key, reason, { park })
     // What came before it may have been accepted, and is still to be settled.
     hand.dropWhere(key.lane, (other) => other.seq >= event.seq && isOfSameKey(other, event))
-    logger.warn({ ...key, event_id: event.id, ...request }, request.park ? 'key parked' : 'key held')
+    logger.warn({ ...key, event_id: event.id, ...request }, request.park ? 'Key parked' : 'Key held')
     chores.start(async () => {
       onFenced(ownership, (await source.hold(ownership, key, request)).fencedLanes)
       heldKeys.written(key)

@@ -243,7 +243,7 @@ export class LaneLoop {
     const lanes = lost.map(({ lane }) => lane)
     this.#fencedCount += lanes.length
     getInstruments().fencedWrites.add(lanes.length, { [ATTR_OUTBOX]: outboxName() })
-    this.#options.logger.warn({ lanes }, 'lanes lost to another worker')
+    this.#options.logger.warn({ lanes }, 'Lanes lost to another worker')
     this.#lose(lanes)
   }
 

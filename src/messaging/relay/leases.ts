@@ -107,7 +107,7 @@ export class Leases {
         if (grants.length > 0) this.#handOut(member)
         const crashed = grants.filter(({ crashes }) => crashes > 0).map(({ lane }) => lane)
         if (crashed.length > 0)
-          logger.warn({ worker: member.index, ...named(crashed) }, 'lanes taken over from a worker that vanished')
+          logger.warn({ worker: member.index, ...named(crashed) }, 'Lanes taken over from a worker that vanished')
       }
       if (plan.yield.length > 0 && !isOutage) member.handle.line.post({ kind: 'yield', lanes: plan.yield })
     }

@@ -37,7 +37,7 @@ try {
     logger: {
       ...silentLogger,
       warn: (_fields, message) => {
-        if (blocked && message.startsWith('lanes lost')) Atomics.add(blocked, BLOCKED.losses, 1)
+        if (blocked && message.startsWith('Lanes lost')) Atomics.add(blocked, BLOCKED.losses, 1)
       },
     },
     settings: { pollIntervalMs: 200, leaseMs: 1_000 },
