@@ -40,6 +40,8 @@ export interface GraphQLServerOptions {
   readonly introspection: boolean
   /** Pages that may call the API from a browser, by their origins: `https://shop.example`. Every other page may not. @defaultValue none */
   readonly corsOrigins?: readonly string[]
+  /** Where the process tells of itself, for the page at `/` to lead there: `http://127.0.0.1:4001`. @defaultValue none: the page says nothing of it */
+  readonly adminUrl?: string | null
   /** Milliseconds that running operations have to answer when the server stops. */
   readonly graceMs: number
   readonly logger: Logger
@@ -106,11 +108,11 @@ async function startApollo(
 function mount(
   app: express.Express,
   apollo: ApolloServer<RequestContext>,
-  { db, topicFor, corsOrigins = [], logger }: GraphQLServerOptions,
+  { db, topicFor, corsOrigins = [], adminUrl = null, logger }: GraphQLServerOptions,
 ): void {
   app.disable('x-powered-by')
   app.get('/', (_request, response) => {
-    response.set('content-security-policy', explorerPolicy).type('html').send(explorerPage)
+    response.set('content-security-policy', explorerPolicy).type('html').send(explorerPage(adminUrl))
   })
   // A browser that was sent here wants to see something: without this it is told of a forged request.
   app.get('/graphql', (request, response, next) => {

@@ -77,6 +77,9 @@ const POSTGRES_FACTS = ['code', 'severity', 'schema', 'table', 'column', 'constr
 /** SQLSTATE classes whose messages name users, databases and limits, and never a value: no connection, no entry, no room. */
 const HARMLESS = /^(08|28|3D|53|57|58)/
 
+/** Classes of a connection that does not come about, which say all that there is to say. */
+const UNLET = /^(28|3D)/
+
 /** What may be written of `error`: never a stored value, at most three causes deep. */
 export function describeError(error: unknown, depth = 0): unknown {
   if (!isError(error)) return { message: `thrown: ${typeof error}` }
@@ -88,7 +91,8 @@ export function describeError(error: unknown, depth = 0): unknown {
     message,
     ...facts,
     // Where a connection was waited for says nothing of why there was none, and fills a page at each try.
-    ...(!isDatabaseUnavailable(alone(error)) && { stack: frames(error) }),
+    ...(!isDatabaseUnavailable(alone(error)) &&
+      !(fromPostgres && UNLET.test(String(facts.code))) && { stack: frames(error) }),
     ...(error.cause !== undefined && depth < 3 && { cause: describeError(error.cause, depth + 1) }),
     ...('errors' in error &&
       Array.isArray(error.errors) &&

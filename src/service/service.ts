@@ -10,6 +10,7 @@ import { startGraphQLServer } from '../graphql/server.ts'
 import {
   backoffMs,
   type Logger,
+  lastingState,
   type Running,
   type Status,
   startOutboxGauges,
@@ -65,7 +66,7 @@ export async function runService(config: ServiceConfig, context: ServiceContext)
   try {
     await waitForSchema(config, context)
     if (!stop.aborted) {
-      await startRoles(config, { logger, checks, pools, parts })
+      await startRoles(config, { adminUrl: admin.url, logger, checks, pools, parts })
       logger.info({ roles: config.roles }, 'Started')
       sound = await untilStopped(parts, context)
     }
@@ -77,20 +78,31 @@ export async function runService(config: ServiceConfig, context: ServiceContext)
 
 /** Postgres may come up after us, and is waited for; a schema that does not fit is not. */
 async function waitForSchema(config: ServiceConfig, { logger, stop }: ServiceContext): Promise<void> {
+  const away = lastingState()
   for (let attempt = 1; !stop.aborted; attempt++) {
     try {
       await prepareSchema(config, logger)
+      away.ends((lasting) => logger.info({ ...lasting }, 'Postgres can be reached'))
       return
     } catch (error) {
+      const refused = refusedLogin(error)
+      if (refused !== null) throw new StartError(refused)
       if (!isDatabaseUnavailable(error)) throw error
       const pauseMs = backoffMs(DATABASE_BACKOFF, attempt, Math.random())
-      logger.warn({ error, attempt, pauseMs }, 'Postgres cannot be reached yet')
+      away.holds(() => logger.warn({ error, attempt }, 'Postgres cannot be reached yet'))
       await systemClock.pause(pauseMs, stop)
     }
   }
 }
 
+/** What Postgres says to whom it does not let in, in a sentence for the operator: it names no secret. */
+function refusedLogin(error: unknown): string | null {
+  if (!(error instanceof Error && 'code' in error && /^(28...|3D000)$/.test(String(error.code)))) return null
+  return `Postgres does not let us in: ${error.message} (${error.code}). DATABASE_URL says who, with which password, to which database`
+}
+
 interface Starting {
+  readonly adminUrl: string
   readonly logger: Logger
   readonly checks: Checks
   readonly pools: Knex[]
@@ -98,7 +110,7 @@ interface Starting {
   readonly parts: Part[]
 }
 
-async function startRoles(config: ServiceConfig, { logger, checks, pools, parts }: Starting): Promise<void> {
+async function startRoles(config: ServiceConfig, { adminUrl, logger, checks, pools, parts }: Starting): Promise<void> {
   const open = (role: 'api' | 'relay') => {
     const db = createDatabase(config.database.connection, role, logger)
     pools.push(db)
@@ -109,7 +121,14 @@ async function startRoles(config: ServiceConfig, { logger, checks, pools, parts 
   if (has('api')) {
     const db = open('api')
     const server = await listen('PORT', config.http.port, () =>
-      startGraphQLServer({ ...config.http, db, topicFor: topicRule(config), graceMs: API_GRACE_MS, logger }),
+      startGraphQLServer({
+        ...config.http,
+        adminUrl: config.http.introspection ? adminUrl : null,
+        db,
+        topicFor: topicRule(config),
+        graceMs: API_GRACE_MS,
+        logger,
+      }),
     )
     logger.info({ url: server.url }, 'The API listens')
     checks.api = createProbe(() => db.raw('select 1'), DATABASE_PROBE)

@@ -96,6 +96,20 @@ test('without Postgres the process lives, is not ready, and can be stopped', asy
   expect(await service.exited()).toBe(0)
 })
 
+test('a login that Postgres refuses ends the process with one line that says what to look at', async () => {
+  await using database = await createTestDatabase()
+  const url = new URL(database.url)
+  url.pathname = '/nowhere'
+  await using service = new ServiceProcess({ DATABASE_URL: url.href, ROLES: 'api' })
+
+  expect(await service.exited()).toBe(1)
+  const errors = service.log.filter(({ level }) => level === 'error')
+  expect(errors).toEqual([
+    expect.objectContaining({ msg: expect.stringMatching(/^Postgres does not let us in: .*3D000.*DATABASE_URL/) }),
+  ])
+  expect(errors[0]).not.toHaveProperty('error')
+})
+
 test('without the preload of telemetry the process says once that it is off, and how to have it', async () => {
   const env = { DATABASE_URL: `postgres://user@${NOBODY}/orders`, ROLES: 'api' }
   await using service = new ServiceProcess(env, { telemetry: false })
