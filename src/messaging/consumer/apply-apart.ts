@@ -6,6 +6,7 @@
  * remembered in the inbox, so that the redelivery from there on finds them done.
  */
 import { selectProcessed } from '../inbox/queries.ts'
+import type { Poll } from '../telemetry/poll-span.ts'
 import { type DeliveryResult, dedupeSpan, processSpan } from '../telemetry/tracing.ts'
 import type { TopicPartition } from '../transport.ts'
 import { applyOne } from './apply-one.ts'
@@ -33,9 +34,10 @@ export async function applyApart(
   where: TopicPartition,
   records: readonly Decoded[],
   { from, signal }: { readonly from: bigint; readonly signal: AbortSignal },
+  poll: Poll,
 ): Promise<Progress> {
   const { group, db, board } = context
-  const state: ApartState = { finished: from, stored: from, contiguous: true, resting: new Map() }
+  const state: ApartState = { finished: from, stored: from, contiguous: true, resting: new Map(), poll }
   const progress = (stopped: Progress['stopped']): Progress => ({ nextOffset: state.finished, stopped })
 
   try {
@@ -63,6 +65,8 @@ interface ApartState {
   contiguous: boolean
   /** Keys that rest, with the milliseconds until they are due. */
   readonly resting: Map<string, number>
+  /** The batch that they came with. */
+  readonly poll: Poll
 }
 
 async function applyItem(
@@ -90,16 +94,16 @@ async function applyItem(
   const holding = context.board.holdingAt(delivery.where)
 
   if (!context.handlers.types.has(delivery.envelope.type)) {
-    await note(context, delivery, 'unknown_type')
+    await note(context, delivery, 'unknown_type', state.poll)
     context.audit.see(delivery, { remembered: false })
     finish(false)
   } else if (state.resting.has(key)) {
     state.contiguous = false
   } else if (known.has(delivery.envelope.id) && holding?.offset !== record.offset) {
-    await note(context, delivery, 'duplicate')
+    await note(context, delivery, 'duplicate', state.poll)
     finish(false)
   } else {
-    const outcome = await applyOne(context, delivery, nextOffset)
+    const outcome = await applyOne(context, delivery, nextOffset, state.poll)
     if (outcome.kind === 'interrupted') return outcome.failure
     if (outcome.kind === 'finished') finish(true)
     else {
@@ -122,10 +126,17 @@ export async function passTo(
 }
 
 /** Counts and traces a delivery without effect: an unknown type, or a copy of what was processed. */
-export async function note(context: ConsumerContext, delivery: EventDelivery, result: DeliveryResult): Promise<void> {
+export async function note(
+  context: ConsumerContext,
+  delivery: EventDelivery,
+  result: DeliveryResult,
+  poll: Poll,
+): Promise<void> {
   countDeliveries(context.group, delivery.where.topic, result)
   await processSpan(tracedOf(context, delivery), async (span) => {
-    if (result === 'duplicate') await dedupeSpan(context.group, async (dedupe) => dedupe.result('duplicate'))
+    if (result === 'duplicate') {
+      await dedupeSpan(context.group, async (dedupe) => dedupe.result('duplicate'), poll.context)
+    }
     span.result(result)
   })
 }

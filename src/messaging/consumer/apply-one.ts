@@ -5,6 +5,7 @@
 import { lockHeldKeys, releaseKeys } from '../dead-letters/held-keys.ts'
 import { insertDeadLetters } from '../dead-letters/queries.ts'
 import { markProcessed, selectProcessed } from '../inbox/queries.ts'
+import type { Poll } from '../telemetry/poll-span.ts'
 import { dedupeSpan, processSpan } from '../telemetry/tracing.ts'
 import { type ConsumerContext, keyOf, letterOf, restOf, tracedOf } from './context.ts'
 import { countDeliveries, recordDelay, recordDuration } from './count.ts'
@@ -26,13 +27,14 @@ export async function applyOne(
   context: ConsumerContext,
   delivery: EventDelivery,
   nextOffset: bigint,
+  poll: Poll,
 ): Promise<EventOutcome> {
   const { group, clock, audit } = context
   const { topic } = delivery.where
 
   return await processSpan(tracedOf(context, delivery), async (span): Promise<EventOutcome> => {
     const started = clock.now()
-    const tried = await dedupeSpan(group, (dedupe) => tryOnce(context, delivery, nextOffset, dedupe))
+    const tried = await dedupeSpan(group, (dedupe) => tryOnce(context, delivery, nextOffset, dedupe), poll.context)
     recordDuration(group, topic, clock.now() - started, tried.ok ? null : tried.failure.reason)
 
     if (tried.ok) {

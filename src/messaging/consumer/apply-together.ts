@@ -8,7 +8,7 @@
 import { lockHeldKeys } from '../dead-letters/held-keys.ts'
 import { insertDeadLetters } from '../dead-letters/queries.ts'
 import { markProcessed, selectProcessed } from '../inbox/queries.ts'
-import { type Poll, pollSpan } from '../telemetry/batch-span.ts'
+import type { Poll } from '../telemetry/poll-span.ts'
 import { type DeliveryResult, dedupeSpan, processSpan } from '../telemetry/tracing.ts'
 import type { TopicPartition } from '../transport.ts'
 import { type ConsumerContext, keyOf, keyText, letterOf, tracedOf } from './context.ts'
@@ -25,27 +25,16 @@ export type TogetherOutcome =
   | { readonly kind: 'apart' }
   | { readonly kind: 'interrupted'; readonly failure: AttemptFailure }
 
-/** Applies events of one partition, in its order, and stores `nextOffset`. Never rejects. */
-export async function applyTogether(
-  context: ConsumerContext,
-  where: TopicPartition,
-  deliveries: readonly EventDelivery[],
-  nextOffset: bigint,
-): Promise<TogetherOutcome> {
-  return await pollSpan(
-    { ...where, group: context.group },
-    () => deliveries.map((delivery) => tracedOf(context, delivery)),
-    (poll) => applyInOne(context, { where, deliveries, nextOffset }, poll),
-  )
-}
-
-interface Slice {
+/** Events that are applied in one go. */
+export interface Slice {
   readonly where: TopicPartition
   readonly deliveries: readonly EventDelivery[]
+  /** Behind the last of them. */
   readonly nextOffset: bigint
 }
 
-async function applyInOne(
+/** Applies events of one partition, in its order, and stores `nextOffset`. Never rejects. */
+export async function applyTogether(
   context: ConsumerContext,
   { where, deliveries, nextOffset }: Slice,
   poll: Poll,
@@ -71,7 +60,7 @@ async function applyInOne(
     await report(context, where, sorted, poll)
     return { kind: 'finished', fresh: sorted.fresh, waiting: sorted.waiting }
   }
-  poll.fail(tried.ok ? undefined : tried.failure.reason)
+  poll.fail(tried.ok ? undefined : tried.failure.error)
   if (tried.ok || tried.failure.kind === 'event') return { kind: 'apart' }
   return { kind: 'interrupted', failure: tried.failure }
 }

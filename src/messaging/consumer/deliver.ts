@@ -8,11 +8,12 @@
  */
 import { selectRest } from '../dead-letters/held-keys.ts'
 import { type Backoff, backoffMs } from '../lifecycle/backoff.ts'
+import { type Poll, pollSpan } from '../telemetry/poll-span.ts'
 import type { BatchOutcome, IncomingBatch, IncomingRecord, TopicPartition } from '../transport.ts'
 import { applyApart, note, type Progress, passTo } from './apply-apart.ts'
 import { applyTogether } from './apply-together.ts'
 import { placeOf } from './board.ts'
-import { type ConsumerContext, restOf } from './context.ts'
+import { type ConsumerContext, restOf, tracedOf } from './context.ts'
 import { type Decoded, decode, type EventDelivery } from './decode.ts'
 import { type AttemptFailure, classify } from './failure.ts'
 
@@ -68,18 +69,42 @@ async function applySlice(
   records: readonly IncomingRecord[],
   bounds: SliceBounds,
 ): Promise<Progress> {
-  const { handlers, decoding, board } = context
-  const decoded = records.map((record) => decode(where, record, decoding))
+  const decoded = records.map((record) => decode(where, record, context.decoding))
   const events = decoded.flatMap((item) => (item.kind === 'event' ? [item.delivery] : []))
+  return await pollSpan(
+    { ...where, group: context.group },
+    () => events.map((delivery) => tracedOf(context, delivery)),
+    async (poll) => {
+      const progress = await applyDecoded(context, where, { decoded, events, bounds }, poll)
+      if (progress.stopped?.kind === 'interrupted') poll.fail(progress.stopped.failure.error)
+      if (progress.nextOffset > bounds.from) poll.finished(progress.nextOffset)
+      return progress
+    },
+  )
+}
+
+interface DecodedSlice {
+  readonly decoded: readonly Decoded[]
+  /** Those of them that are events. */
+  readonly events: readonly EventDelivery[]
+  readonly bounds: SliceBounds
+}
+
+async function applyDecoded(
+  context: ConsumerContext,
+  where: TopicPartition,
+  { decoded, events, bounds }: DecodedSlice,
+  poll: Poll,
+): Promise<Progress> {
+  const { handlers, board } = context
   const known = events.filter(({ envelope }) => handlers.types.has(envelope.type))
-
   const simple = events.length === decoded.length && board.holdingAt(where) === null
-  if (!simple || known.length === 1) return await applyApart(context, where, decoded, bounds)
+  if (!simple || known.length === 1) return await applyApart(context, where, decoded, bounds, poll)
 
-  const nextOffset = endOf(records, bounds.from)
+  const nextOffset = endOf(events, bounds.from)
   if (known.length > 1) {
-    const together = await applyTogether(context, where, known, nextOffset)
-    if (together.kind === 'apart') return await applyApart(context, where, decoded, bounds)
+    const together = await applyTogether(context, { where, deliveries: known, nextOffset }, poll)
+    if (together.kind === 'apart') return await applyApart(context, where, decoded, bounds, poll)
     if (together.kind === 'interrupted') return { nextOffset: bounds.from, stopped: together }
     auditOrder(context, events, together)
   } else {
@@ -87,7 +112,7 @@ async function applySlice(
     if (failure) return { nextOffset: bounds.from, stopped: { kind: 'interrupted', failure } }
     auditOrder(context, events, { fresh: [], waiting: [] })
   }
-  await noteUnknown(context, decoded)
+  await noteUnknown(context, events, poll)
   return { nextOffset, stopped: null }
 }
 
@@ -119,10 +144,9 @@ async function passOver(
   }
 }
 
-async function noteUnknown(context: ConsumerContext, decoded: readonly Decoded[]): Promise<void> {
-  for (const item of decoded) {
-    if (item.kind !== 'event' || context.handlers.types.has(item.delivery.envelope.type)) continue
-    await note(context, item.delivery, 'unknown_type')
+async function noteUnknown(context: ConsumerContext, events: readonly EventDelivery[], poll: Poll): Promise<void> {
+  for (const event of events) {
+    if (!context.handlers.types.has(event.envelope.type)) await note(context, event, 'unknown_type', poll)
   }
 }
 
@@ -166,9 +190,9 @@ function pauseAfter(
   }
 }
 
-function endOf(records: readonly IncomingRecord[], from: bigint): bigint {
-  const last = records.at(-1)
-  return last ? last.offset + 1n : from
+function endOf(events: readonly EventDelivery[], from: bigint): bigint {
+  const last = events.at(-1)
+  return last ? last.record.offset + 1n : from
 }
 
 function nextSize(size: number, ms: number, max: number): number {

@@ -6,6 +6,7 @@
 import type { Consumer } from 'kafkajs'
 import type { Clock } from '../lifecycle/clock.ts'
 import { countRebalance } from '../telemetry/measure.ts'
+import { traceCommit } from '../telemetry/poll-span.ts'
 import type { Subscription, TopicPartition } from '../transport.ts'
 import { createClient, INNER_RETRY } from './client.ts'
 import { understand } from './failures.ts'
@@ -97,7 +98,9 @@ export class Membership {
     this.#cluster = cluster
     this.#sockets = sockets
     this.#aliveAt = clock.now()
-    this.#committer = new OffsetCommitter((offsets) => client.commitOffsets([...offsets]))
+    this.#committer = new OffsetCommitter((offsets) =>
+      traceCommit(subscription.groupId, offsets, () => client.commitOffsets([...offsets])),
+    )
     this.#host = this.#makeHost()
     this.#listen()
   }

@@ -1,32 +1,19 @@
 /**
- * The traces of batches: the relay's `relay <outbox>` for what one read has
- * found, with the read, each request to the broker and the marks under it; and
- * a consumer's `poll <topic>`, with what its transaction does.
+ * The traces of the relay's batches: `relay <outbox>` for what one read has
+ * found, with the read, each request to the broker and the marks under it.
  *
  * They are apart from the events' traces, since a batch carries events of many
  * requests; links lead from one to the other. One in a thousand is recorded,
  * and each relay batch that repeats a failed one. While none is open, nothing
  * here costs more than a comparison.
  */
-import {
-  type Attributes,
-  type Context,
-  type Link,
-  ROOT_CONTEXT,
-  type Span,
-  type SpanContext,
-  SpanKind,
-  TraceFlags,
-  trace,
-} from '@opentelemetry/api'
-import type { OutboxEvent, TraceContext } from '../envelope.ts'
+import { type Context, ROOT_CONTEXT, type Span, type SpanContext, SpanKind, trace } from '@opentelemetry/api'
+import type { OutboxEvent } from '../envelope.ts'
 import type { TopicPartition } from '../transport.ts'
 import {
   ATTR_BATCH,
   ATTR_BATCH_COUNT,
   ATTR_DESTINATION,
-  ATTR_GROUP,
-  ATTR_MESSAGE_ID,
   ATTR_OPERATION_NAME,
   ATTR_OPERATION_TYPE,
   ATTR_OUTBOX,
@@ -35,25 +22,11 @@ import {
   KAFKA,
   outboxName,
 } from './attributes.ts'
-import { endSpan, fail, tracer, within } from './span.ts'
-import { isUnsampled, toSpanContext } from './trace-context.ts'
-
-/** The SDK's own limit. */
-const MAX_LINKS = 128
+import { isDrawn, linksTo } from './batch-draw.ts'
+import { endSpan, fail, tracer } from './span.ts'
 
 /** Milliseconds after which a batch that never came to its end is closed: its lanes were lost, or its keys are held. */
 const GIVE_UP_AFTER_MS = 60_000
-
-let ratio = 0.001
-
-/**
- * Sets which share of batches this thread records, 0 to 1. Decided at the
- * start: what then fails is recorded when it is repeated.
- * @defaultValue 0.001
- */
-export function setBatchTraceRatio(share: number): void {
-  ratio = share
-}
 
 /** One request to the broker, as part of the batches that it serves. */
 export interface BatchSend {
@@ -82,7 +55,7 @@ export function traceRead(events: readonly OutboxEvent[], startedAt: number): vo
   tracer()
     .startSpan(
       'select outbox',
-      { kind: SpanKind.CLIENT, startTime: startedAt, attributes: count(events) },
+      { kind: SpanKind.CLIENT, startTime: startedAt, attributes: { [ATTR_BATCH_COUNT]: events.length } },
       batch.context,
     )
     .end()
@@ -147,50 +120,7 @@ export async function traceMark<T>(events: readonly OutboxEvent[], work: () => P
   }
 }
 
-/** A consumer's batch, as its span. */
-export interface Poll {
-  /** For links from the events' own spans; `null` when the batch is not recorded. */
-  readonly context: SpanContext | null
-  /** Says that nothing of it was applied. */
-  fail(reason: unknown): void
-}
-
-/** Runs `work`, which applies a batch in one transaction, in `poll <topic>` if that was drawn: a root of its own. */
-export async function pollSpan<T>(
-  { topic, partition, group }: TopicPartition & { readonly group: string },
-  messages: () => readonly { readonly id: string | null; readonly trace: TraceContext | null }[],
-  work: (poll: Poll) => Promise<T>,
-): Promise<T> {
-  if (!isDrawn()) return await work(untracedPoll)
-  const polled = messages()
-  const span = tracer().startSpan(
-    `poll ${topic}`,
-    {
-      kind: SpanKind.CLIENT,
-      links: linksTo(polled),
-      attributes: {
-        [ATTR_BATCH]: true,
-        [ATTR_SYSTEM]: KAFKA,
-        [ATTR_OPERATION_NAME]: 'poll',
-        [ATTR_OPERATION_TYPE]: 'receive',
-        [ATTR_DESTINATION]: topic,
-        [ATTR_PARTITION]: String(partition),
-        [ATTR_GROUP]: group,
-        ...count(polled),
-      },
-    },
-    ROOT_CONTEXT,
-  )
-  const recorded = span.isRecording() ? span.spanContext() : null
-  return await within(span, ROOT_CONTEXT, () => work({ context: recorded, fail: (reason) => fail(span, reason) }))
-}
-
-const untracedPoll: Poll = { context: null, fail: () => {} }
 const untracedSend: BatchSend = { context: null, end: () => {} }
-
-function isDrawn(): boolean {
-  return ratio > 0 && Math.random() < ratio
-}
 
 function openBatch(events: readonly OutboxEvent[], startTime: number): OpenBatch | null {
   giveUpOld()
@@ -199,7 +129,7 @@ function openBatch(events: readonly OutboxEvent[], startTime: number): OpenBatch
     {
       startTime,
       links: linksTo(events),
-      attributes: { [ATTR_BATCH]: true, [ATTR_OUTBOX]: outboxName(), ...count(events) },
+      attributes: { [ATTR_BATCH]: true, [ATTR_OUTBOX]: outboxName(), [ATTR_BATCH_COUNT]: events.length },
     },
     ROOT_CONTEXT,
   )
@@ -242,21 +172,4 @@ function giveUpOld(): void {
 function close(batch: OpenBatch): void {
   batch.span.end()
   open.delete(batch)
-}
-
-function count(events: readonly unknown[]): Attributes {
-  return { [ATTR_BATCH_COUNT]: events.length }
-}
-
-/** Only to what was recorded: a link that leads nowhere helps nobody. */
-function linksTo(messages: readonly { readonly id: string | null; readonly trace: TraceContext | null }[]): Link[] {
-  const links: Link[] = []
-  for (const { id, trace: stored } of messages) {
-    if (links.length === MAX_LINKS) break
-    if (stored === null || isUnsampled(stored.traceparent)) continue
-    const context = toSpanContext(stored)
-    if (context === null || (context.traceFlags & TraceFlags.SAMPLED) === 0) continue
-    links.push({ context, ...(id === null ? {} : { attributes: { [ATTR_MESSAGE_ID]: id } }) })
-  }
-  return links
 }

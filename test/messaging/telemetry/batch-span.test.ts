@@ -1,18 +1,13 @@
-/** The traces of batches, under the real SDK with our sampler and an exporter in memory. */
+/** The traces of the relay's batches, under the real SDK with our sampler and an exporter in memory. */
 import { beforeEach, expect, test } from '@jest/globals'
 import { context, SpanKind, SpanStatusCode, trace } from '@opentelemetry/api'
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
 import { InMemorySpanExporter, type ReadableSpan, SimpleSpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace'
 import type { OutboxEvent } from '../../../src/messaging/envelope.ts'
 import { PublishError } from '../../../src/messaging/errors.ts'
-import {
-  pollSpan,
-  setBatchTraceRatio,
-  startBatchSend,
-  traceMark,
-  traceRead,
-} from '../../../src/messaging/telemetry/batch-span.ts'
-import { dedupeSpan, startSend } from '../../../src/messaging/telemetry/tracing.ts'
+import { setBatchTraceRatio } from '../../../src/messaging/telemetry/batch-draw.ts'
+import { startBatchSend, traceMark, traceRead } from '../../../src/messaging/telemetry/batch-span.ts'
+import { startSend } from '../../../src/messaging/telemetry/tracing.ts'
 import { setWaitSpans } from '../../../src/messaging/telemetry/wait-span.ts'
 import { createSampler } from '../../../src/service/telemetry-sampler.ts'
 
@@ -145,42 +140,6 @@ test('a batch has no more links than the SDK keeps', async () => {
   const [root] = named('relay outbox')
   expect(root?.links).toHaveLength(128)
   expect(root?.droppedLinksCount).toBe(0)
-})
-
-test("a consumer's batch is a root of its own, and what its transaction does is under it", async () => {
-  const [first, second] = [event(), event('00')]
-  const place = { ...where, group: 'orders-summary' }
-
-  const seen = await pollSpan(
-    place,
-    () => [first, second],
-    async (poll) => {
-      trace.getTracer('test').startSpan('insert orders.processed_events').end()
-      await dedupeSpan('orders-summary', async (dedupe) => dedupe.result('new'), poll.context)
-      poll.fail('23505')
-      return poll.context
-    },
-  )
-
-  const [root] = named('poll order.events')
-  expect(root?.spanContext()).toEqual(seen)
-  expect(root?.kind).toBe(SpanKind.CLIENT)
-  expect(root?.links).toHaveLength(1)
-  expect(root?.status.code).toBe(SpanStatusCode.ERROR)
-  expect(root?.attributes).toMatchObject({
-    'messaging.consumer.group.name': 'orders-summary',
-    'messaging.batch.message_count': 2,
-  })
-  expect(named('insert orders.processed_events')[0]?.parentSpanContext?.spanId).toBe(root?.spanContext().spanId)
-  expect(named('dedupe processed_events')[0]?.links).toEqual([{ context: seen }])
-  setBatchTraceRatio(0)
-  expect(
-    await pollSpan(
-      place,
-      () => [first],
-      async (poll) => poll.context,
-    ),
-  ).toBeNull()
 })
 
 test('how long an event waited is a span of its trace where somebody wants to see it, and only then', () => {
