@@ -99,7 +99,7 @@ async function applyItem(
     finish(false)
   } else if (state.resting.has(key)) {
     state.contiguous = false
-  } else if (known.has(delivery.envelope.id) && holding?.offset !== record.offset) {
+  } else if (known.has(delivery.envelope.id) && holding?.offset !== Number(record.offset)) {
     await note(context, delivery, 'duplicate', state.poll)
     finish(false)
   } else {

@@ -4,7 +4,7 @@ import type { EventDelivery } from './decode.ts'
 
 /** An event that holds its partition until the next attempt. */
 export interface HoldingEvent extends TopicPartition {
-  readonly offset: bigint
+  readonly offset: number
   readonly eventId: string
   readonly eventType: string
   readonly aggregateType: string
@@ -49,7 +49,7 @@ export class Board {
     const { envelope, where, record } = delivery
     this.#holding.set(placeOf(where), {
       ...where,
-      offset: record.offset,
+      offset: Number(record.offset),
       eventId: envelope.id,
       eventType: envelope.type,
       aggregateType: envelope.aggregate.type,

@@ -141,7 +141,7 @@ export function startConsumer(options: ConsumerOptions): Consumer {
     running.done.then(end, end)
     while (!ended.signal.aborted) {
       const { phase, partitions } = status()
-      if (phase === 'running' && partitions.length > 0 && partitions.every(({ lag }) => lag === 0n)) return
+      if (phase === 'running' && partitions.length > 0 && partitions.every(({ lag }) => lag === 0)) return
       await clock.pause(CAUGHT_UP_LOOK_MS, ended.signal)
     }
     await running.done

@@ -153,7 +153,7 @@ async function noteUnknown(context: ConsumerContext, events: readonly EventDeliv
 /** How long the event at `offset` still has to wait; 0 when it is not the one that holds the partition. */
 async function stillResting(context: ConsumerContext, where: TopicPartition, offset: bigint): Promise<number> {
   const holding = context.board.holdingAt(where)
-  if (holding === null || holding.offset !== offset) {
+  if (holding === null || holding.offset !== Number(offset)) {
     // Another member has had the partition meanwhile, or it was read anew from elsewhere.
     context.board.release(where)
     return 0

@@ -20,8 +20,8 @@ export function describe(subscription: SubscriptionStatus, board: Board): Consum
       ({ topic, partition, nextOffset, endOffset }): PartitionStatus => ({
         topic,
         partition,
-        nextOffset,
-        lag: endOffset > nextOffset ? endOffset - nextOffset : 0n,
+        nextOffset: Number(nextOffset),
+        lag: endOffset > nextOffset ? Number(endOffset - nextOffset) : 0,
       }),
     ),
     holding,

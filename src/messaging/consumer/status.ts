@@ -3,12 +3,15 @@ import type { Status } from '../lifecycle/status.ts'
 import type { SubscriptionStatus, TopicPartition } from '../transport.ts'
 import type { HoldingEvent } from './board.ts'
 
-/** One partition as this consumer sees it. */
+/**
+ * One partition as this consumer sees it. Offsets are plain numbers, so that a
+ * status is JSON as it stands: no partition comes to 2^53 records.
+ */
 export interface PartitionStatus extends TopicPartition {
   /** The next offset to deliver. */
-  readonly nextOffset: bigint
+  readonly nextOffset: number
   /** Records between it and the end, as last heard from the broker. */
-  readonly lag: bigint
+  readonly lag: number
 }
 
 /** What a consumer says of itself. */
