@@ -23,7 +23,10 @@ export interface AttemptFailure {
   readonly reason: string
   /** Where in the application's code, without the message; `null` when unknown. */
   readonly at: string | null
-  /** Reason and place in short, for operators: `TypeError at orders/summary.ts:12:5`. Unlike the reason, no label for metrics. */
+  /**
+   * Reason and place in short, for operators: `TypeError at orders/summary.ts:12:5`,
+   * `23502 (table greetings, column line)`. Unlike the reason, no label for metrics.
+   */
   readonly detail: string
   readonly error: unknown
 }
@@ -52,7 +55,7 @@ export class StoppedError extends Error {
 export function classify(error: unknown, phase: AttemptPhase, severed: boolean): AttemptFailure {
   const reason = errorType(error)
   const at = whereIn(error)
-  const failure = { reason, at, detail: inShort(reason, at), error }
+  const failure = { reason, at, detail: inShort(`${reason}${objectsOf(error)}`, at), error }
   if (error instanceof StoppedError) return { ...failure, kind: 'stopped' }
   if (error instanceof HandlerTimeoutError) return { ...failure, kind: 'event' }
   if (error instanceof DatabaseWentBackError) return { ...failure, kind: 'outage' }
@@ -89,6 +92,18 @@ function whereIn(error: unknown): string | null {
   const frames = error.stack.split('\n').filter((line) => /^\s+at /.test(line))
   const own = frames.find((line) => !/node_modules|node:/.test(line) && !line.includes(LIBRARY))
   return own?.trim().slice('at '.length, 200) ?? null
+}
+
+const NAME = /^[\w.$-]{1,63}$/
+
+/** What Postgres says an error is about, by the names in the schema; never its message or detail, which quote values. */
+function objectsOf(error: unknown): string {
+  if (!(error instanceof Error)) return ''
+  const { table, column, constraint } = error as { table?: unknown; column?: unknown; constraint?: unknown }
+  const named = Object.entries({ table, column, constraint }).flatMap(([kind, name]) =>
+    typeof name === 'string' && NAME.test(name) ? [`${kind} ${name}`] : [],
+  )
+  return named.length === 0 ? '' : ` (${named.join(', ')})`
 }
 
 /** File and line alone: a function may be named after a value. */

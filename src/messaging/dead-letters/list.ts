@@ -8,7 +8,10 @@ import type { DeadLetterState } from './queries.ts'
 export interface ListedHeldKey extends HeldKeyRef {
   readonly state: 'backoff' | 'parked'
   readonly attempts: number
-  /** An error's code or class; a handler's with the place where it was thrown, `TypeError at orders/summary.ts:12:5`. */
+  /**
+   * An error's code or class; a handler's with the place where it was thrown, `TypeError at orders/summary.ts:12:5`,
+   * and a database's with the names it concerns, `23502 (table greetings, column line)`.
+   */
   readonly reason: string
   readonly request: HeldKeyRequest | null
   /** The event that was refused; `null` where the holder does not tell. */

@@ -1,5 +1,6 @@
 import { expect, test } from '@jest/globals'
 import knex, { type Knex } from 'knex'
+import type { Handler } from '../../../src/messaging/consumer/handlers.ts'
 import { listDeadLetters, listHeldKeys } from '../../../src/messaging/dead-letters/list.ts'
 import { testPostgresUrl } from '../../support/postgres.ts'
 import { untilLockWait } from '../../support/sessions.ts'
@@ -153,7 +154,9 @@ test('a constraint that is checked at COMMIT counts against the event', async ()
   await setting.subscriber.deliverAll([recordOf(1, { key: 'a' })])
 
   expect(await setting.effects()).toHaveLength(1)
-  expect(await listHeldKeys(setting.db)).toMatchObject([{ state: 'parked', reason: '23505' }])
+  expect(await listHeldKeys(setting.db)).toMatchObject([
+    { state: 'parked', reason: expect.stringMatching(/^23505 \(table \w+, constraint \w+\)/) },
+  ])
 })
 
 test('PC-49: a consumer that never parks recovers by itself, and its offset has not moved meanwhile', async () => {
@@ -292,4 +295,45 @@ test('PC-54: a batch ends early when its partition is taken away, and begins not
 
   expect(outcome).toEqual({ nextOffset: 1n, pauseMs: 0 })
   expect(await setting.effects()).toHaveLength(1)
+})
+
+test('says of a database error which table and column it concerns, and never the values', async () => {
+  const handler: Handler = async (trx) => {
+    await trx('effects').insert({ aggregate_id: 'a customer' })
+  }
+  await using setting = await createSetting(handler, { maxAttempts: 1 })
+
+  await setting.subscriber.deliverAll([recordOf(0, { key: 'a' })])
+
+  expect(await listHeldKeys(setting.db)).toMatchObject([
+    { state: 'parked', reason: '23502 (table effects, column event_id)' },
+  ])
+
+  // Knex alone knows where a statement was made, and only if it is told to remember.
+  const db = setting.database.createPool({ asyncStackTraces: true })
+  await using remembering = await joinSetting(setting, handler, { db, name: 'other', maxAttempts: 1 })
+  await remembering.subscriber.deliverAll([recordOf(1, { key: 'b' })])
+
+  expect(await listHeldKeys(setting.db, { holder: 'other' })).toMatchObject([
+    {
+      reason: expect.stringMatching(
+        /^23502 \(table effects, column event_id\) at consumer\/failures\.test\.ts:\d+:\d+$/,
+      ),
+    },
+  ])
+})
+
+test('its status is JSON, also while an event holds its partition', async () => {
+  await using setting = await createSetting(
+    async () => {
+      throw new RangeError('refused')
+    },
+    { retryFirstMs: 60_000, retryMaxMs: 60_000 },
+  )
+
+  await setting.subscriber.deliver([recordOf(7, { key: 'a' })])
+  const status = setting.consumer.status()
+
+  expect(status.holding).toMatchObject([{ offset: 7, attempts: 1 }])
+  expect(JSON.parse(JSON.stringify(status))).toEqual(status)
 })
