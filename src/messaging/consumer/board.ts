@@ -27,6 +27,8 @@ export class Board {
   readonly #outages = new Map<string, Outage>()
   /** Keys parked for this consumer, by whichever instance, as last read. */
   parkedCount = 0
+  /** Whether dead letters wait to be published and no relay runs on this database, as last read. */
+  unrelayed = false
   /** Why operators' requests cannot be looked for; `null` when they can. */
   requestsFailure: string | null = null
 

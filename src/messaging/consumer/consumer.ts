@@ -27,6 +27,7 @@ import { tellPhase } from './phase-log.ts'
 import { carryOutRequests } from './redrive.ts'
 import type { ConsumerStatus } from './status.ts'
 import { StoredOffsets } from './stored-offsets.ts'
+import { watchUnrelayed } from './unrelayed.ts'
 
 /** A running consumer. */
 export interface Consumer extends Running {
@@ -118,13 +119,14 @@ export function startConsumer(options: ConsumerOptions): Consumer {
     const requests = carryOutRequests(untilEnd)
     const telling = tellPhase(untilEnd, () => active.status())
     const checking = checkOffsets(untilEnd)
+    const watching = watchUnrelayed(untilEnd, topics)
     try {
       await Promise.race([active.done, aborted(draining), aborted(again)])
     } finally {
       ended.abort()
       await active.stop()
       // A driver whose own patience has ended first leaves a transaction behind; `cancelled` ends that.
-      await Promise.all([requests, telling, checking, ...inHand])
+      await Promise.all([requests, telling, checking, watching, ...inHand])
     }
     await active.done
   }

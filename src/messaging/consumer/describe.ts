@@ -11,7 +11,7 @@ const PASSING_TRIES = 1
 /** Readiness, from what the subscription and the deliveries say. */
 export function describe(subscription: SubscriptionStatus, board: Board): ConsumerStatus {
   const { phase, reason } = subscription
-  const { holding, parkedCount, requestsFailure } = board
+  const { holding, parkedCount, requestsFailure, unrelayed } = board
   const outages = board.outages.filter(({ tries }) => tries > PASSING_TRIES)
   return {
     ready: phase === 'running' && holding.length === 0 && outages.length === 0,
@@ -44,6 +44,11 @@ export function describe(subscription: SubscriptionStatus, board: Board): Consum
         ),
       ),
       ...(requestsFailure === null ? [] : [`Requests for parked keys cannot be looked for (${requestsFailure})`]),
+      ...(unrelayed
+        ? [
+            'Dead letters wait to be published, and no relay runs on this database: run one, or set deadLetterTopics: false',
+          ]
+        : []),
       ...(parkedCount > 0
         ? [`${parkedCount} ${parkedCount === 1 ? 'key is' : 'keys are'} parked and wait for an operator`]
         : []),

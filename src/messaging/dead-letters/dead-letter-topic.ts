@@ -45,6 +45,28 @@ export async function appendDeadLetter(trx: Knex.Transaction, letter: SetAsideRe
   }
 }
 
+/**
+ * Whether dead letters for `topics` have waited for more than `afterMs` in an
+ * outbox that no relay publishes at present. A mere look: a relay that starts
+ * meanwhile makes the next one say no. Served by outbox_pending, and read only
+ * where no relay is alive.
+ */
+export async function deadLettersWaitUnrelayed(db: Knex, topics: readonly string[], afterMs: number): Promise<boolean> {
+  const { rows } = await db.raw<{ rows: { waiting: boolean }[] }>(
+    `select case when exists (select 1 from relay_workers where expires_at > clock_timestamp()) then false
+            else exists (
+              select 1
+                from outbox
+               where published_at is null
+                 and not held
+                 and topic = any(:topics::text[])
+                 and created_at < clock_timestamp() - :afterMs * interval '1 millisecond')
+             end as waiting`,
+    { topics, afterMs },
+  )
+  return rows[0]?.waiting ?? false
+}
+
 interface DeadLetterRow {
   readonly id: string
   readonly type: string
