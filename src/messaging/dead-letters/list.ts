@@ -14,7 +14,7 @@ export interface ListedHeldKey extends HeldKeyRef {
    */
   readonly reason: string
   readonly request: HeldKeyRequest | null
-  /** The event that was refused; `null` where the holder does not tell. */
+  /** The event that was refused; `null` for the relay, whose held events stay in `outbox`, the first by `seq` being the one. */
   readonly eventId: string | null
   readonly eventType: string | null
   readonly heldAt: Date

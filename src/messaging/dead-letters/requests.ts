@@ -15,8 +15,10 @@ export type RequestOutcome =
   | 'not_applicable'
 
 /**
- * Asks to let a parked key go on: its dead letter first, then, in order, all
- * that waits behind it. If that fails again the key stays parked.
+ * Asks to let a parked key go on: its first event, then, in order, all that
+ * waits behind it. If that fails again a consumer's key stays parked, by the
+ * event that failed; a key of the relay's is in back-off with attempts counted
+ * anew, and a second request is then `not_applicable`.
  */
 export async function requestResume(db: Knex, key: HeldKeyRef): Promise<RequestOutcome> {
   return await request(db, key, 'resume', 'parked')
@@ -24,7 +26,8 @@ export async function requestResume(db: Knex, key: HeldKeyRef): Promise<RequestO
 
 /**
  * Asks to leave a parked key's first event out for good, and to let what waits
- * behind it go on. The event stays among the dead letters, as `skipped`.
+ * behind it go on. A consumer's event stays among the dead letters, as
+ * `skipped`; so does one of the relay's, which has been in `outbox` alone.
  */
 export async function requestSkip(db: Knex, key: HeldKeyRef): Promise<RequestOutcome> {
   return await request(db, key, 'skip', 'parked')
