@@ -153,12 +153,11 @@ const hasPromtool = spawnSync('promtool', ['--version']).status === 0
 const withPromtool = hasPromtool || process.env.CI ? test : test.skip
 
 withPromtool(
-  'promtool accepts the rules and the configuration, and every alert fires and is silent as its tests say',
+  'promtool accepts the rules, and every alert fires and is silent as its tests say',
   () => {
     const run = (...args: string[]) => execFileSync('promtool', args, { cwd: root, encoding: 'utf8' })
 
     expect(run('check', 'rules', 'observability/alerts.yaml')).toContain('SUCCESS')
-    expect(run('check', 'config', '--syntax-only', 'observability/prometheus.yaml')).toContain('SUCCESS')
     run('test', 'rules', 'observability/alerts.test.yaml', 'observability/alerts.slow.test.yaml')
   },
   180_000,
