@@ -88,3 +88,12 @@ test('the time line shows each service for itself, bars where the time went, as 
     for (const line of draw(columns)) expect(line.length).toBeLessThanOrEqual(Math.min(columns, 100))
   }
 })
+
+test('without an event the way is that of the first one that had its effect', () => {
+  const later = { ...spans.process, id: 'g', parent: 'a', at: [60, 1], eventId: 'event-2' } as const
+  const { roots, whole } = readTrace(answerOf([later, ...Object.values(spans)]), null)
+
+  expect(whole).toBe(true)
+  expect(describeWay(roots, null)).toBe(describeWay(roots, EVENT))
+  expect(describeWay(roots, null)).not.toBeNull()
+})
