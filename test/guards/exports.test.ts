@@ -67,6 +67,7 @@ test('the testing entry exports these names and no others', () => {
     'readHistory',
     'readShadow',
     'recordHistory',
+    'shadowsFromTheStart',
     'subscriberContract',
   ])
 })

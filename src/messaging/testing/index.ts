@@ -12,7 +12,7 @@ export {
 } from './history/evidence.ts'
 export { INVARIANTS, type Invariant, type Violation } from './history/findings.ts'
 export { type HistoryRecorder, type Invocation, readHistory, recordHistory } from './history/recorder.ts'
-export { installShadow, observe, readShadow, type ShadowReading } from './history/shadow.ts'
+export { installShadow, observe, readShadow, type ShadowReading, shadowsFromTheStart } from './history/shadow.ts'
 export { InMemoryBroker, type InMemoryBrokerOptions } from './in-memory-broker.ts'
 export type { InMemoryPublisherOptions } from './in-memory-publisher.ts'
 export type { StoredRecord } from './partition-log.ts'

@@ -15,6 +15,7 @@ import {
   readHistory,
   readShadow,
   recordHistory,
+  shadowsFromTheStart,
   type Verdict,
 } from '../../../src/messaging/testing/index.ts'
 import { createTestDatabase } from '../database.ts'
@@ -111,6 +112,7 @@ async function judge(
     committed: committed.map((event) =>
       event.topic === deadLetterTopic ? { ...event, aggregateType: 'dead letter', operation: null } : event,
     ),
+    fromTheStart: await shadowsFromTheStart(db),
     records,
     topics: [topic, deadLetterTopic].map((name) => ({ topic: name, partitionCounts: [PARTITIONS] })),
     consumers: [

@@ -8,7 +8,7 @@ import {
   noEvidence,
 } from '../../../src/messaging/testing/history/evidence.ts'
 import { readHistory } from '../../../src/messaging/testing/history/recorder.ts'
-import { readShadow } from '../../../src/messaging/testing/history/shadow.ts'
+import { readShadow, shadowsFromTheStart } from '../../../src/messaging/testing/history/shadow.ts'
 import { readTopics } from '../history/read-topics.ts'
 
 export const TOPIC = 'order.events'
@@ -55,6 +55,7 @@ export async function collectEvidence(options: EvidenceOptions): Promise<Evidenc
     ...noEvidence,
     history: await readHistory(historyFiles),
     committed,
+    fromTheStart: await shadowsFromTheStart(db),
     records: await readTopics({ brokers, topics: [TOPIC] }),
     topics: [{ topic: TOPIC, partitionCounts }],
     consumers: [await readConsumer(db, brokers)],

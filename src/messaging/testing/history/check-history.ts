@@ -14,7 +14,14 @@ import {
   checkLiveness,
   isFault,
 } from './check-database.ts'
-import { checkDuplicates, checkNothingInvented, checkNothingLost, checkOrder, checkPlacement } from './check-topics.ts'
+import {
+  checkDuplicates,
+  checkNothingInvented,
+  checkNothingLost,
+  checkOrder,
+  checkPlacement,
+  checkSkipped,
+} from './check-topics.ts'
 import type { Evidence, HistoryEntry } from './evidence.ts'
 import { Findings, type Invariant, type Violation } from './findings.ts'
 import { indexEvidence } from './index-evidence.ts'
@@ -53,6 +60,7 @@ const CHECKS = [
   checkFencing,
   checkLiveness,
   checkIdempotency,
+  checkSkipped,
 ]
 
 /** Entries of history shown beside one violation. */

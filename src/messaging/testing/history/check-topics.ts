@@ -1,4 +1,4 @@
-/** What stands on the topics, held against what was committed: I3 to I7. */
+/** What stands on the topics, held against what was committed and what was left out: I3 to I7, I13. */
 import type { CommittedEvent, ObservedRecord } from './evidence.ts'
 import type { Findings } from './findings.ts'
 import type { Indexed } from './index-evidence.ts'
@@ -73,10 +73,11 @@ function checkCopies(
 
 /**
  * I6: within a partition, the first occurrences of an aggregate's events stand
- * in append order, and its versions rise one by one.
+ * in append order, and its versions rise one by one, from 1.
  */
-export function checkOrder({ committedByAggregate, copies, setAside }: Indexed, findings: Findings): void {
+export function checkOrder({ evidence, committedByAggregate, copies, setAside }: Indexed, findings: Findings): void {
   for (const events of committedByAggregate.values()) {
+    if (evidence.fromTheStart) checkFirstVersion(events, findings)
     checkVersions(events, findings)
     const latest = new Map<number, { event: CommittedEvent; offset: bigint }>()
     for (const event of events) {
@@ -90,6 +91,12 @@ export function checkOrder({ committedByAggregate, copies, setAside }: Indexed, 
       } else latest.set(first.partition, { event, offset: first.offset })
     }
   }
+}
+
+/** An event that was lost before anything was recorded shows in the version of the next. */
+function checkFirstVersion([first]: readonly CommittedEvent[], findings: Findings): void {
+  if (first === undefined || first.version === null || first.version === 1) return
+  findings.add('I6', `${describe(first)} is the first of its aggregate`, about(first))
 }
 
 function checkVersions(events: readonly CommittedEvent[], findings: Findings): void {
@@ -113,6 +120,16 @@ export function checkDuplicates({ evidence, committedById, copies }: Indexed, fi
     if (!event) continue
     const problem = `${describe(event)} is on the topic ${records.length} times after ${evidence.disturbances} disturbances`
     findings.add('I7', problem, about(event))
+  }
+}
+
+/** I13: what was declared skipped stands nowhere: neither before the declaration, or it was published, nor afterwards. */
+export function checkSkipped({ evidence, committedById, copies }: Indexed, findings: Findings): void {
+  for (const id of evidence.skipped) {
+    const event = committedById.get(id)
+    const [first] = copies.get(id) ?? []
+    if (!event) findings.add('I13', `event ${id} was skipped and never committed`, { ids: [id] })
+    else if (first) findings.add('I13', `${describe(event)} was skipped and stands at ${place(first)}`, about(event))
   }
 }
 

@@ -134,11 +134,18 @@ export interface RecoveryEvidence {
 export interface Evidence {
   readonly history: readonly HistoryEntry[]
   readonly committed: readonly CommittedEvent[]
+  /**
+   * Whether `committed` began before anything was appended. An aggregate's first
+   * event then has version 1, or one before it was lost.
+   */
+  readonly fromTheStart: boolean
   /** All records of all topics, in offset order within a partition. */
   readonly records: readonly ObservedRecord[]
   readonly topics: readonly TopicShape[]
   /** Events that need not stand on a topic, with the reason that was recorded: parked, skipped, dead letter. */
   readonly setAside: readonly { readonly id: string; readonly reason: string }[]
+  /** Events that were declared skipped by the relay: they must not stand on a topic. */
+  readonly skipped: readonly string[]
   readonly consumers: readonly ConsumerEvidence[]
   readonly states: readonly StateEvidence[]
   readonly sums: readonly SumEvidence[]
@@ -159,9 +166,11 @@ export interface Evidence {
 export const noEvidence: Evidence = {
   history: [],
   committed: [],
+  fromTheStart: true,
   records: [],
   topics: [],
   setAside: [],
+  skipped: [],
   consumers: [],
   states: [],
   sums: [],

@@ -15,6 +15,7 @@ export const INVARIANTS = {
   I10: 'nothing is settled under a stale lease',
   I11: 'the backlog drains and every lane has a living owner',
   I12: 'a repeated request has one effect and one answer',
+  I13: 'a skipped event is on no topic',
 } as const
 
 export type Invariant = keyof typeof INVARIANTS

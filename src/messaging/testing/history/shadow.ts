@@ -49,6 +49,17 @@ export async function installShadow(db: Knex): Promise<void> {
       referencing new table as appended
         for each statement execute function outbox_shadow.remember();
 
+     create table if not exists outbox_shadow.origin (
+       from_the_start boolean not null
+     );
+
+     insert into outbox_shadow.origin (from_the_start)
+     select not is_called
+       from outbox_seq_seq
+      where not exists (
+            select 1
+              from outbox_shadow.origin);
+
      create or replace trigger refuse_change
      before update or delete or truncate on outbox_shadow.committed
         for each statement execute function outbox_shadow.refuse()`,
@@ -98,6 +109,19 @@ export async function readShadow(
     payloadHash: row.payload_hash,
     operation: operationOf({ type: row.event_type, payload: row.payload }),
   }))
+}
+
+/**
+ * Whether the shadow is older than the first event: it was installed before
+ * anything was appended. Creating its trigger waits for every append that is
+ * under way, so none slips in between.
+ */
+export async function shadowsFromTheStart(db: Knex): Promise<boolean> {
+  const { rows } = await db.raw<{ rows: { from_the_start: boolean }[] }>(
+    `select from_the_start
+       from outbox_shadow.origin`,
+  )
+  return rows[0]?.from_the_start ?? false
 }
 
 /** A record as evidence. */

@@ -58,6 +58,9 @@ const damages: [string, Invariant, Evidence][] = [
     'I6',
     { ...run, committed: changeAt(run.committed, 34, () => ({ version: 7 })) },
   ],
+  ['a skipped event that stands on its topic', 'I13', { ...run, skipped: ['event-11'] }],
+  ['a skipped event that never was', 'I13', { ...run, skipped: ['phantom'] }],
+  ['a skipped event that never was', 'I13', { ...run, skipped: ['phantom'] }],
   ['a forgotten inbox row', 'I8', withConsumer(run, ({ processed }) => ({ processed: processed.slice(1) }))],
   ['a missing effect', 'I8', withConsumer(run, ({ effects }) => ({ effects: effects?.slice(1) ?? null }))],
   ['a doubled effect', 'I8', withConsumer(run, ({ effects }) => ({ effects: [...(effects ?? []), 'event-4'] }))],
@@ -108,6 +111,39 @@ test('excuses what was set aside with a reason, on the topic and at the consumer
     setAside: [{ id: 'event-28', reason: 'parked: MESSAGE_TOO_LARGE' }],
   }
   expect(broken(withConsumer(parked, ({ deadLetters }) => ({ deadLetters: [...deadLetters, 'event-28'] })))).toEqual([])
+})
+
+test('finds that the first event of an aggregate was lost before anything was recorded of it', () => {
+  const lost = neverSeen(run, 'event-3')
+
+  expect(broken(lost)).toEqual(['I6'])
+  expect(checkHistory(lost).violations).toMatchObject([{ ids: ['event-10'], aggregateId: 'order-3' }])
+})
+
+test('lets aggregates begin at any version where the recording began later than they did', () => {
+  expect(broken({ ...neverSeen(run, 'event-3'), fromTheStart: false })).toEqual([])
+})
+
+test('lets an aggregate without versions begin as it likes', () => {
+  const unversioned = {
+    ...run,
+    committed: run.committed.map((event) => ({ ...event, version: null })),
+    records: run.records.map((record) => ({ ...record, version: null })),
+  }
+
+  expect(broken(unversioned)).toEqual([])
+})
+
+test('wants nothing of a skipped event but that it is nowhere', () => {
+  const skipped = {
+    ...run,
+    records: run.records.filter(({ id }) => id !== 'event-28'),
+    setAside: [{ id: 'event-28', reason: 'skipped' }],
+    skipped: ['event-28'],
+  }
+  expect(broken(withConsumer(skipped, ({ deadLetters }) => ({ deadLetters: [...deadLetters, 'event-28'] })))).toEqual(
+    [],
+  )
 })
 
 test('allows a declared resize, and no way back to the earlier count', () => {
@@ -227,6 +263,24 @@ function swapped(evidence: Evidence, one: string, other: string): Evidence {
     return { ...(record === a ? b : a), topic, partition, offset }
   })
   return { ...evidence, records }
+}
+
+/** The run as it would look if an event had left no trace at all. */
+function neverSeen(evidence: Evidence, id: string): Evidence {
+  const { operation } = okOf(evidence, id)
+  const others = (ids: readonly string[]) => ids.filter((other) => other !== id)
+  return {
+    ...evidence,
+    history: evidence.history.filter((entry) => entry.operation !== operation),
+    committed: evidence.committed.filter((event) => event.id !== id),
+    records: evidence.records.filter((record) => record.id !== id),
+    consumers: evidence.consumers.map((consumer) => ({
+      ...consumer,
+      processed: others(consumer.processed),
+      effects: others(consumer.effects ?? []),
+    })),
+    marks: evidence.marks.filter((mark) => mark.id !== id),
+  }
 }
 
 function okOf(evidence: Evidence, id: string) {
