@@ -104,7 +104,7 @@ export async function startKafkaProxy({ tls }: { readonly tls?: ServerCertificat
     },
     cut: () => {
       state.cut = true
-      for (const socket of state.sockets) socket.resetAndDestroy()
+      for (const socket of state.sockets) reset(socket)
     },
     mend: () => {
       state.cut = false
@@ -125,7 +125,7 @@ export async function startKafkaProxy({ tls }: { readonly tls?: ServerCertificat
 function accept(client: Socket, state: State): void {
   keep(client, state)
   if (state.cut) {
-    client.resetAndDestroy()
+    reset(client)
     return
   }
   const broker = openEnds(client, state.target, { tls: state.tls, join: (...ends) => join(ends, state) })
@@ -145,6 +145,12 @@ function keep(socket: Socket, { sockets }: State): void {
   socket.setNoDelay(true)
   socket.on('error', () => {})
   socket.on('close', () => sockets.delete(socket))
+}
+
+/** Resets a connection. One that is ending already is destroyed: Node would never close it after a reset, and never end itself. */
+function reset(socket: Socket): void {
+  if (socket.writableEnded) socket.destroy()
+  else socket.resetAndDestroy()
 }
 
 /** One frame after the other, whatever each of them waits for. */
@@ -173,7 +179,7 @@ async function deliverRequest(frame: Buffer, both: Both, state: State): Promise<
     case 'drop request':
       return
     case 'reset':
-      both.client.socket.resetAndDestroy()
+      reset(both.client.socket)
       return
     case 'swallow answer':
       both.swallowed.add(head.correlationId)
@@ -203,7 +209,7 @@ async function deliverAnswer(original: Buffer, both: Both, state: State): Promis
   const correlationId = correlationOf(original)
   if (both.swallowed.delete(correlationId)) return
   if (both.reset.delete(correlationId)) {
-    both.client.socket.resetAndDestroy()
+    reset(both.client.socket)
     return
   }
   const frame = both.rewritten.get(correlationId)?.(original) ?? original
