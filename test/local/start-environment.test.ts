@@ -1,10 +1,8 @@
 /** What `npm start` tells the service beside its own environment, and what it leaves to that. */
 import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { expect, jest, test } from '@jest/globals'
+import { expect, test } from '@jest/globals'
 import { elsewhere, place, READY, start } from './start-place.ts'
-
-jest.setTimeout(180_000)
 
 test('what the environment says of telemetry and of the log is what the service gets', async () => {
   await using where = await place()
