@@ -75,7 +75,7 @@ export class HeldKeys {
         task: taskOf(key),
         attempts: key.attempts,
         reason: key.reason,
-        dueAt: this.#clock.now() + (isAtOnce ? 0 : key.dueInMs),
+        dueAt: this.#clock.now() + (isAtOnce ? 0 : restOf(key)),
         phase: 'resting',
       })
     }
@@ -190,4 +190,9 @@ export function nameOfKey({ topic, aggregateType, aggregateId }: KeyRef): string
 function taskOf({ state, request }: HeldKey): DueKey['task'] | null {
   if (state === 'backoff') return 'publish'
   return request === 'resume' || request === 'skip' ? request : null
+}
+
+/** None where a back-off is longer than any: it ends in a time that the database's clock was set back from. */
+function restOf({ state, dueInMs }: HeldKey): number {
+  return state === 'backoff' && dueInMs > heldBackoff.maxMs ? 0 : dueInMs
 }

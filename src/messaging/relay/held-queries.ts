@@ -114,7 +114,7 @@ export async function skipFirst(trx: Knex.Transaction, key: KeyRef, ruleTopic: s
 export async function selectHeldKeys(db: Knex, lanes: readonly number[]): Promise<readonly HeldKey[]> {
   const { rows } = await db.raw<{ rows: HeldKeyRow[] }>(
     `select lane, topic, aggregate_type, aggregate_id, state, attempts, reason, request,
-            greatest(0, ceil(extract(epoch from next_attempt_at - clock_timestamp()) * 1000))::integer as due_in_ms
+            least(greatest(0, ceil(extract(epoch from next_attempt_at - clock_timestamp()) * 1000)), 2e9)::integer as due_in_ms
        from held_keys
       where holder = 'relay'
         and lane = any(cast(:lanes as smallint[]))

@@ -10,7 +10,8 @@ import { toLeaseColumns, toSettlement } from './outbox-queries.ts'
  *
  * It writes to `relay_workers` alone, so it never waits for the share locks
  * that fenced writes hold on `lane_leases`. Workers dead for an hour are
- * forgotten on the way.
+ * forgotten on the way, and those whose life ends further ahead than any lease
+ * reaches: they died before this clock was set back.
  */
 export async function renewWorkers(db: Knex, owners: readonly string[], leaseMs: number): Promise<DirectoryView> {
   const { rows } = await db.raw<{
@@ -24,7 +25,7 @@ export async function renewWorkers(db: Knex, owners: readonly string[], leaseMs:
            do update set expires_at = excluded.expires_at),
      forgotten as (
        delete from relay_workers
-        where expires_at < clock_timestamp() - interval '1 hour'
+        where (expires_at < clock_timestamp() - interval '1 hour' or expires_at > clock_timestamp() + interval '1 hour')
           and owner <> all(cast(:owners as uuid[])))
      select (select json_agg(json_build_array(lane, owner, token::text, crashes) order by lane) from lane_leases) as lanes,
             (select coalesce(array_agg(owner::text), '{}') from relay_workers where expires_at > clock_timestamp()) as live,

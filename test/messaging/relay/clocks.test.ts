@@ -72,3 +72,25 @@ test('PC-05 a record has the time of its publication, however old the event is o
     expect(timestamp.getTime()).toBeLessThanOrEqual(Date.now())
   }
 })
+
+test('F30 what was to end in a time that the clock of the database was set back from does not wait for it', async () => {
+  await using setting = await createRelaySetting()
+  const { db, broker } = setting
+  const first = setting.start()
+  const allow = broker.faults.refuseRecords(({ headers }) => headers.event_type === 'Refused')
+  await setting.append(orderEvent('Refused', 'bad'), orderEvent('After', 'bad'))
+  await eventually('the key is held', async () => (await db('held_keys')).length === 1)
+  await first.stop()
+  allow()
+  // A relay that has died, its lease not yet over, and a key in back-off: all of it a day ahead now.
+  const dead = randomUUID()
+  await db('relay_workers').insert({ owner: dead, expires_at: db.raw(`clock_timestamp() + interval '1 day'`) })
+  await db('lane_leases').update({ owner: dead, token: 5 })
+  await db('held_keys').update({ next_attempt_at: db.raw(`clock_timestamp() + interval '1 day'`) })
+
+  const second = setting.start()
+  await owns(second, 64)
+  await setting.drained()
+
+  expect(typesOf(broker, 'bad')).toEqual(['Refused', 'After'])
+})
