@@ -46,8 +46,19 @@ export interface TopicSpec {
   readonly replicationFactor: number | null
 }
 
+/** Which event to look for in a partition, and from when on. */
+export interface EventSearch extends TopicPartition {
+  /** The header `event_id` of its record. */
+  readonly eventId: string
+  /** Records published before this time need not be looked at. */
+  readonly from: Date
+}
+
 /** The way to the broker. One per relay thread. */
 export interface Publisher {
+  /** Milliseconds for which a batch is repeated at most: after that no request of it leaves. */
+  readonly deliveryTimeoutMs: number
+
   /**
    * Publishes one batch and resolves once every in-sync replica has it.
    *
@@ -73,6 +84,17 @@ export interface Publisher {
    * Rejects with `PublishError` of kind `destination` when that is forbidden.
    */
   createTopic(topic: string, spec: TopicSpec): Promise<TopicDescription>
+
+  /**
+   * Looks for an event among a partition's records, up to the end that the
+   * partition has at the call, and takes for read what a consumer would get:
+   * nothing of an aborted transaction, nothing that is not replicated yet.
+   *
+   * Resolves to the offset of its first record, or to `null` once everything was
+   * read and it is not there. Whatever keeps it from reading to the end rejects,
+   * with `PublishError`: `null` is never a guess.
+   */
+  findEvent(search: EventSearch, options: { readonly signal: AbortSignal }): Promise<bigint | null>
 
   /** Resolves if a broker answers; rejects with `PublishError` of kind `outage` otherwise. Bounded to a few seconds. */
   ping(): Promise<void>

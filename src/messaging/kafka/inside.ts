@@ -8,13 +8,40 @@
  * object has all of them. Only the clients made here are touched; others in
  * the same process keep kafkajs as it is.
  */
-import type { Kafka } from 'kafkajs'
+import type { IHeaders, Kafka } from 'kafkajs'
+import filterAbortedMessages from 'kafkajs/src/consumer/filterAbortedMessages.js'
+
+/** The protocol's numbers. */
+const READ_UNCOMMITTED = 0
+const READ_COMMITTED = 1
+const LATEST = -1
+
+/** Milliseconds that a broker may wait for the first record. */
+const FETCH_WAIT_MS = 500
+const FETCH_BYTES = 4_194_304
 
 /** What the metadata says of a partition; `leader` is -1 while it has none. */
 export interface PartitionMetadata {
   readonly partitionId: number
   readonly leader: number
   readonly replicas: readonly number[]
+  /** Those of `replicas` that have all that the leader has acknowledged. */
+  readonly isr: readonly number[]
+}
+
+/** A record as a fetch brings it. */
+export interface FetchedMessage {
+  readonly offset: string
+  readonly headers?: IHeaders
+  readonly isControlRecord: boolean
+}
+
+/** What a fetch says of one partition. */
+interface FetchedPartition {
+  readonly messages: readonly FetchedMessage[]
+  readonly abortedTransactions: readonly object[] | null
+  /** What lies below is settled: no transaction is open there. */
+  readonly lastStableOffset: string
 }
 
 /** One broker's connections. */
@@ -25,6 +52,20 @@ export interface BrokerInside {
     groupId: string
     topics: readonly { topic: string; partitions: readonly { partition: number }[] }[]
   }): Promise<{ responses: readonly { partitions: readonly { partition: number; offset: string }[] }[] }>
+  listOffsets(request: {
+    isolationLevel: number
+    topics: readonly { topic: string; partitions: readonly { partition: number; timestamp: number }[] }[]
+  }): Promise<{ responses: readonly { partitions: readonly { partition: number; offset: string }[] }[] }>
+  fetch(request: {
+    isolationLevel: number
+    maxWaitTime: number
+    minBytes: number
+    maxBytes: number
+    topics: readonly {
+      topic: string
+      partitions: readonly { partition: number; fetchOffset: string; maxBytes: number }[]
+    }[]
+  }): Promise<{ responses: readonly { partitions: readonly FetchedPartition[] }[] }>
 }
 
 /** A request on its way to a connection. */
@@ -63,9 +104,14 @@ export interface ClusterInside {
   /** What this client takes for committed, by topic and partition. kafkajs asks the broker for whatever is not in it. */
   committedOffsets(group: { groupId: string }): Record<string, Record<number, string>>
   findGroupCoordinator(group: { groupId: string }): Promise<BrokerInside>
+  findBroker(node: { nodeId: number }): Promise<BrokerInside>
   findTopicPartitionMetadata(topic: string): readonly PartitionMetadata[]
   fetchTopicsOffset(
-    topics: readonly { topic: string; partitions: readonly { partition: number }[]; fromBeginning: boolean }[],
+    topics: readonly {
+      topic: string
+      partitions: readonly { partition: number }[]
+      fromBeginning: boolean
+    }[],
   ): Promise<readonly { partitions: readonly { partition: number; offset: string }[] }[]>
 }
 
@@ -94,7 +140,7 @@ export function withCluster<Client>(kafka: Kafka, create: () => Client): { clien
   }
 }
 
-/** The offsets at one end of a partition: the first that the broker still has, or the next to be written. */
+/** The offset at one end of a partition, as consumers see it: the first that the broker still has, or the first that cannot be read yet. */
 export async function partitionEdge(
   cluster: ClusterInside,
   { topic, partition }: { topic: string; partition: number },
@@ -106,6 +152,68 @@ export async function partitionEdge(
   const offset = answers[0]?.partitions.find((answer) => answer.partition === partition)?.offset
   if (offset === undefined) throw new Error(`Kafka did not tell the ${edge} of ${topic}, partition ${partition}`)
   return BigInt(offset)
+}
+
+/**
+ * The first offset whose record is not older than `time`, or the next to be
+ * written; `null` where no record is that young. Of everything that is
+ * replicated, also behind a transaction that is open: `partitionEdge` ends there.
+ */
+export async function replicatedOffset(
+  cluster: ClusterInside,
+  { topic, partition }: { topic: string; partition: number },
+  time: Date | 'end',
+): Promise<bigint | null> {
+  const broker = await leaderOf(cluster, { topic, partition })
+  const timestamp = time === 'end' ? LATEST : time.getTime()
+  const { responses } = await broker.listOffsets({
+    isolationLevel: READ_UNCOMMITTED,
+    topics: [{ topic, partitions: [{ partition, timestamp }] }],
+  })
+  const offset = responses[0]?.partitions.find((answer) => answer.partition === partition)?.offset
+  if (offset === undefined) throw new Error(`Kafka did not tell an offset of ${topic}, partition ${partition}`)
+  return BigInt(offset) < 0n ? null : BigInt(offset)
+}
+
+/**
+ * Fetches some records from `offset` on, without those of aborted transactions,
+ * and the offset to go on from: `offset` itself where nothing can be read yet.
+ */
+export async function fetchCommitted(
+  cluster: ClusterInside,
+  { topic, partition }: { topic: string; partition: number },
+  offset: bigint,
+): Promise<{ readonly messages: readonly FetchedMessage[]; readonly nextOffset: bigint }> {
+  const broker = await leaderOf(cluster, { topic, partition })
+  const { responses } = await broker.fetch({
+    isolationLevel: READ_COMMITTED,
+    maxWaitTime: FETCH_WAIT_MS,
+    minBytes: 1,
+    maxBytes: FETCH_BYTES,
+    topics: [{ topic, partitions: [{ partition, fetchOffset: String(offset), maxBytes: FETCH_BYTES }] }],
+  })
+  const [fetched] = responses[0]?.partitions ?? []
+  // A broker that slows us down answers with nothing.
+  if (fetched === undefined) return { messages: [], nextOffset: offset }
+  const { messages, abortedTransactions, lastStableOffset } = fetched
+  const fresh = messages.filter((message) => BigInt(message.offset) >= offset)
+  const last = fresh.at(-1)
+  // What was compacted away leaves offsets without a record.
+  if (last === undefined) return { messages: [], nextOffset: BigInt(lastStableOffset) > offset ? offset + 1n : offset }
+  const committed = filterAbortedMessages({ messages: fresh, abortedTransactions: abortedTransactions ?? [] })
+  return {
+    messages: committed.filter(({ isControlRecord }) => !isControlRecord),
+    nextOffset: BigInt(last.offset) + 1n,
+  }
+}
+
+async function leaderOf(
+  cluster: ClusterInside,
+  { topic, partition }: { topic: string; partition: number },
+): Promise<BrokerInside> {
+  const nodeId = cluster.findTopicPartitionMetadata(topic).find(({ partitionId }) => partitionId === partition)?.leader
+  if (nodeId === undefined) throw new Error(`Kafka did not tell the leader of ${topic}, partition ${partition}`)
+  return await cluster.findBroker({ nodeId })
 }
 
 /** What `groupId` has committed for a partition; `null` if nothing. */

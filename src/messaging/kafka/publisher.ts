@@ -4,8 +4,9 @@
  */
 import { PublishError } from '../errors.ts'
 import { systemClock } from '../lifecycle/clock.ts'
-import type { Publisher, PublishReceipt, RecordBatch } from '../transport.ts'
+import type { EventSearch, Publisher, PublishReceipt, RecordBatch } from '../transport.ts'
 import { checkRecords } from './checked-records.ts'
+import { findEvent } from './event-search.ts'
 import { DriverFailure, understand } from './failures.ts'
 import { PartitionWriter } from './partition-writer.ts'
 import {
@@ -34,6 +35,7 @@ export function createPublisher(resolved: ResolvedPublisherOptions): Publisher {
   const topics = new Topics(resolved, systemClock)
   const writers = new Map<string, PartitionWriter>()
   const inFlight = new Map<string, Promise<unknown>>()
+  const searches = new Set<Promise<unknown>>()
   const closing = new AbortController()
   const touching = keepAlive(() => [topics, ...writers.values()], closing.signal)
 
@@ -58,15 +60,28 @@ export function createPublisher(resolved: ResolvedPublisherOptions): Publisher {
     }
   }
 
+  async function find(search: EventSearch, { signal }: { readonly signal: AbortSignal }): Promise<bigint | null> {
+    const either = AbortSignal.any([signal, closing.signal])
+    const searching = findEvent(search, { options: resolved, clock: systemClock, signal: either })
+    searches.add(searching)
+    try {
+      return await searching
+    } finally {
+      searches.delete(searching)
+    }
+  }
+
   async function closeOnce(): Promise<void> {
     closing.abort()
-    await Promise.allSettled(inFlight.values())
+    await Promise.allSettled([...inFlight.values(), ...searches])
     await Promise.all([touching, topics.close(), ...[...writers.values()].map((writer) => writer.close())])
   }
 
   let closed: Promise<void> | undefined
   return {
+    deliveryTimeoutMs: resolved.deliveryTimeoutMs,
     publish,
+    findEvent: find,
     describeTopic: (topic) => topics.describe(topic),
     createTopic: (topic, spec) => topics.create(topic, spec),
     ping: () => topics.ping(),

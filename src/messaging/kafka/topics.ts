@@ -3,31 +3,19 @@ import type { Admin } from 'kafkajs'
 import { PublishError } from '../errors.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { TopicDescription, TopicSpec } from '../transport.ts'
-import { createClient } from './client.ts'
+import { closeAdmin, minInsyncReplicas, type OpenAdmin, openAdmin } from './admin-client.ts'
 import { Aborted, startDeadline, unlessAborted } from './deadline.ts'
 import { understand } from './failures.ts'
-import { type ClusterInside, touchBrokers, withCluster } from './inside.ts'
-import { mend } from './mend.ts'
+import { touchBrokers } from './inside.ts'
 import type { ResolvedKafkaOptions } from './options.ts'
-import type { Sockets } from './sockets.ts'
 
 const PING_MS = 4_000
 const DESCRIBE_MS = 10_000
 const CREATE_MS = 20_000
 const POLL_MS = 50
 
-/** kafkajs's number for topics as a kind of thing that has a configuration. */
-const TOPIC_RESOURCE = 2
-
 /** Stands for the cluster where a failure concerns no topic. */
 const WHOLE_CLUSTER = 'the cluster'
-
-interface OpenAdmin {
-  readonly admin: Admin
-  readonly cluster: ClusterInside
-  readonly sockets: Sockets
-  readonly connected: Promise<void>
-}
 
 /** The administrative side of the driver. Connects at the first use, and again after a failure. */
 export class Topics {
@@ -86,7 +74,7 @@ export class Topics {
   async close(): Promise<void> {
     const open = this.#open
     this.#open = null
-    await disconnect(open)
+    if (open !== null) await closeAdmin(open)
   }
 
   async #within<T>(ms: number, topic: string, work: (admin: Admin, signal: AbortSignal) => Promise<T>): Promise<T> {
@@ -100,7 +88,7 @@ export class Topics {
       // A client whose connections have failed is not trusted to find back by itself.
       if (failure.kind === 'outage' && this.#open === open) {
         this.#open = null
-        void disconnect(open)
+        void closeAdmin(open)
       }
       const reason = error instanceof Aborted ? 'REQUEST_TIMED_OUT' : failure.reason
       throw new PublishError({ topic }, { kind: failure.kind, outcome: 'refused', reason, cause: failure.cause })
@@ -108,12 +96,7 @@ export class Topics {
   }
 
   #connect(): OpenAdmin {
-    if (this.#open === null) {
-      const { kafka, sockets } = createClient(this.#options)
-      const { client, cluster } = withCluster(kafka, () => kafka.admin())
-      mend(cluster)
-      this.#open = { admin: client, cluster, sockets, connected: client.connect() }
-    }
+    this.#open ??= openAdmin(this.#options)
     return this.#open
   }
 }
@@ -126,28 +109,4 @@ async function partitionsOf(admin: Admin, topic: string) {
     if (understand(error).reason === 'UNKNOWN_TOPIC_OR_PARTITION') return null
     throw error
   }
-}
-
-/** `null` where the broker does not let us see it; whoever may write to a topic may not always read its settings. */
-async function minInsyncReplicas(admin: Admin, topic: string): Promise<number | null> {
-  const name = 'min.insync.replicas'
-  try {
-    const { resources } = await admin.describeConfigs({
-      includeSynonyms: false,
-      resources: [{ type: TOPIC_RESOURCE, name: topic, configNames: [name] }],
-    })
-    const value = resources[0]?.configEntries.find(({ configName }) => configName === name)?.configValue
-    return value === undefined ? null : Number(value)
-  } catch {
-    return null
-  }
-}
-
-async function disconnect(open: OpenAdmin | null): Promise<void> {
-  if (open === null) return
-  const timer = setTimeout(() => open.sockets.cutOff(), PING_MS)
-  await open.connected.catch(() => {})
-  await open.admin.disconnect().catch(() => {})
-  clearTimeout(timer)
-  open.sockets.cutOff()
 }

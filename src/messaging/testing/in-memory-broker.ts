@@ -8,6 +8,7 @@ import { PublishError } from '../errors.ts'
 import { type Clock, systemClock } from '../lifecycle/clock.ts'
 import type {
   ActiveSubscription,
+  EventSearch,
   Publisher,
   PublishReceipt,
   RecordBatch,
@@ -74,6 +75,8 @@ export class InMemoryBroker implements Publisher, Subscriber {
       },
       append: (batch, numbering) => this.#append(batch, numbering),
       describe: (topic) => this.#describe(topic),
+      records: ({ topic, partition }) =>
+        this.#topics.get(topic)?.[partition] === undefined ? null : this.records(topic, partition),
       create: (topic, spec) => this.#create(topic, spec),
       answers: () => !this.faults.everythingIsAway,
     }
@@ -87,6 +90,14 @@ export class InMemoryBroker implements Publisher, Subscriber {
 
   publish(batch: RecordBatch, options: { readonly signal: AbortSignal }): Promise<PublishReceipt> {
     return this.#publisher.publish(batch, options)
+  }
+
+  get deliveryTimeoutMs(): number {
+    return this.#publisher.deliveryTimeoutMs
+  }
+
+  findEvent(search: EventSearch, options: { readonly signal: AbortSignal }): Promise<bigint | null> {
+    return this.#publisher.findEvent(search, options)
   }
 
   describeTopic(topic: string): Promise<TopicDescription | null> {

@@ -7,9 +7,17 @@
 import { PublishError, type PublishFailureKind } from '../errors.ts'
 import { backoffMs } from '../lifecycle/backoff.ts'
 import type { Clock } from '../lifecycle/clock.ts'
-import type { Publisher, PublishReceipt, RecordBatch, TopicDescription, TopicSpec } from '../transport.ts'
+import type {
+  EventSearch,
+  Publisher,
+  PublishReceipt,
+  RecordBatch,
+  TopicDescription,
+  TopicPartition,
+  TopicSpec,
+} from '../transport.ts'
 import type { Faults } from './faults.ts'
-import type { Appended, Numbering } from './partition-log.ts'
+import type { Appended, Numbering, StoredRecord } from './partition-log.ts'
 
 const BACKOFF = { firstMs: 50, maxMs: 2_000 } as const
 
@@ -27,6 +35,8 @@ export interface PublisherHost {
   nextProducerId(): number
   append(batch: RecordBatch, numbering: Numbering): Appended | null
   describe(topic: string): TopicDescription | null
+  /** A partition's records; `null` where it does not exist. */
+  records(where: TopicPartition): readonly StoredRecord[] | null
   create(topic: string, spec: TopicSpec): TopicDescription
   answers(): boolean
 }
@@ -118,8 +128,7 @@ export function createInMemoryPublisher(
     }
     const appended = host.append(batch, numbering)
     if (appended === null) {
-      const reason = host.describe(batch.topic) === null ? 'UNKNOWN_TOPIC_OR_PARTITION' : 'PARTITION_UNKNOWN'
-      return { kind: 'failed', failure: 'destination', reason, maybeStored: false }
+      return { kind: 'failed', failure: 'destination', reason: unknownPlace(batch.topic), maybeStored: false }
     }
     if (fault?.kind === 'answer lost') {
       return { kind: 'failed', failure: 'outage', reason: 'REQUEST_TIMED_OUT', maybeStored: true }
@@ -130,8 +139,28 @@ export function createInMemoryPublisher(
     return { kind: 'stored', baseOffset: appended.baseOffset }
   }
 
+  async function findEvent(search: EventSearch, { signal }: { readonly signal: AbortSignal }): Promise<bigint | null> {
+    const { topic, partition, eventId, from } = search
+    const fail = (kind: PublishFailureKind, reason: string) =>
+      new PublishError({ topic, partition }, { kind, outcome: 'refused', reason })
+    const fault = host.faults.decide({ topic, partition, records: [] }, 1)
+    if (fault?.kind === 'delayed') await clock.pause(fault.ms, signal)
+    if (fault?.kind === 'refused') throw fail(fault.failure, fault.reason)
+    if (fault?.kind === 'answer lost' || fault?.kind === 'request lost') throw fail('outage', 'REQUEST_TIMED_OUT')
+    if (signal.aborted) throw fail('outage', 'ABORTED')
+    const records = host.records({ topic, partition })
+    if (records === null) throw fail('destination', unknownPlace(topic))
+    return records.find(({ id, timestamp }) => id === eventId && timestamp >= from)?.offset ?? null
+  }
+
+  function unknownPlace(topic: string): string {
+    return host.describe(topic) === null ? 'UNKNOWN_TOPIC_OR_PARTITION' : 'PARTITION_UNKNOWN'
+  }
+
   return {
+    deliveryTimeoutMs,
     publish,
+    findEvent,
     describeTopic: async (topic) => host.describe(topic),
     createTopic: async (topic, spec) => host.create(topic, spec),
     ping: async () => {

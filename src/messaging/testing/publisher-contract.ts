@@ -3,11 +3,15 @@ import assert from 'node:assert/strict'
 import { PublishError } from '../errors.ts'
 import type { OutgoingRecord, Publisher } from '../transport.ts'
 import type { ContractBroker, ContractHarness } from './contract-harness.ts'
+import { publisherSearchContract } from './publisher-search-contract.ts'
 
 const never = new AbortController().signal
 
 /** Registers the tests of the publisher's contract. */
-export function publisherContract({ test, open, unique, tooLargeBytes }: ContractHarness): void {
+export function publisherContract(harness: ContractHarness): void {
+  const { test, open, unique, tooLargeBytes } = harness
+  publisherSearchContract(harness)
+
   test('stores key, value and headers of each record as they were given, in order', async () => {
     await using broker = await open()
     const { publisher, topic } = await withTopic(broker, unique)

@@ -104,7 +104,9 @@ export function watchRequests(points: Points, onMember: (memberId: string) => vo
 /** `publisher` with points around each call. Pings, which come by the clock and change nothing, have none. */
 export function watchPublisher(publisher: Publisher, points: Points): Publisher {
   return {
+    deliveryTimeoutMs: publisher.deliveryTimeoutMs,
     publish: (batch, options) => points.around('relay: publish', () => publisher.publish(batch, options)),
+    findEvent: (search, options) => points.around('relay: find event', () => publisher.findEvent(search, options)),
     describeTopic: (topic) => points.around('relay: describe topic', () => publisher.describeTopic(topic)),
     createTopic: (topic, spec) => points.around('relay: create topic', () => publisher.createTopic(topic, spec)),
     ping: () => publisher.ping(),

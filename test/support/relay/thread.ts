@@ -13,10 +13,6 @@ const db = knex({ client: 'pg', connection: databaseUrl, pool: { min: 0, max: 3 
 const kafka = createKafkaPublisher({ brokers, clientId: 'relay-thread' })
 const publisher: Publisher = {
   ...kafka,
-  describeTopic: (name) => kafka.describeTopic(name),
-  createTopic: (name, spec) => kafka.createTopic(name, spec),
-  ping: () => kafka.ping(),
-  close: () => kafka.close(),
   publish: async (batch, options) => {
     if (dieOn !== undefined && batch.records.some(({ headers }) => headers.event_type === dieOn)) process.exit(7)
     const receipt = await kafka.publish(batch, options)

@@ -65,6 +65,7 @@ export async function simulate(options: SimulationOptions): Promise<SimulationRe
     broker,
     partitionCount,
     batchSize: time.pick([2, 5, 50]),
+    maxAttempts: time.pick([1, 2, 3]),
     databaseLatencyMs: time.pick([4, 4, 150]),
     deliveryTimeoutMs: time.pick([0, 0, 500, 2_000]),
     databaseFault: () => nemesis.databaseFault(),
@@ -109,6 +110,8 @@ export async function simulate(options: SimulationOptions): Promise<SimulationRe
         }
       }),
       topics: [{ topic: 'order.events', partitionCounts: [partitionCount] }],
+      setAside: outbox.skipped.map(({ id }) => ({ id, reason: 'skipped' })),
+      skipped: outbox.skipped.map(({ id }) => id),
       marks: outbox.marks.map((mark) => ({ ...mark, id: mark.event.id })),
       final: { pending: outbox.pendingCount, lanes: outbox.lanes, liveOwners: outbox.liveOwners },
       disturbances: disturbances + nemesis.landed,

@@ -36,6 +36,7 @@ const server = await startGraphQLServer({
 const kafka = createKafkaPublisher({ brokers, clientId: 'relay', logger })
 let failing = false
 const publisher: Publisher = {
+  ...kafka,
   publish: async (batch, options) => {
     if (failing) {
       failing = false
@@ -43,10 +44,6 @@ const publisher: Publisher = {
     }
     return await kafka.publish(batch, options)
   },
-  describeTopic: (topic) => kafka.describeTopic(topic),
-  createTopic: (topic, spec) => kafka.createTopic(topic, spec),
-  ping: () => kafka.ping(),
-  close: () => kafka.close(),
 }
 const running: Running[] = []
 
