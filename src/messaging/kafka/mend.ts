@@ -18,13 +18,16 @@ const RETRY_PENDING_MS = 10
 /** Clock steps below this, in milliseconds, are the work of a time daemon and disturb nothing. */
 const JUMP_MS = 500
 
-type OnRequest = (apiKey: number, answer: Promise<unknown>) => void
+/** Hears of each request as it is handed to a connection. */
+export interface RequestWatch {
+  /** Before it is; a throw keeps the request back, and is its failure. */
+  admit(apiKey: number): void
+  /** After it was, with its answer to come. */
+  sent(apiKey: number, answer: Promise<unknown>): void
+}
 
-/**
- * Mends `cluster`, before its first connection. `onRequest` hears of each
- * request as it is handed to a connection, with its answer to come.
- */
-export function mend(cluster: ClusterInside, onRequest: OnRequest = () => {}): void {
+/** Mends `cluster`, before its first connection. */
+export function mend(cluster: ClusterInside, watch: RequestWatch | null = null): void {
   const { connectionPoolBuilder } = cluster
   const build = connectionPoolBuilder.build.bind(connectionPoolBuilder)
   connectionPoolBuilder.build = async (destination) => {
@@ -34,7 +37,7 @@ export function mend(cluster: ClusterInside, onRequest: OnRequest = () => {}): v
       followClockJumps(requestQueue)
     }
     tolerateLeaderless(pool)
-    report(pool, onRequest)
+    if (watch !== null) report(pool, watch)
     return pool
   }
 }
@@ -97,12 +100,14 @@ function tolerateLeaderless(pool: ConnectionPoolInside): void {
   }
 }
 
-function report(pool: ConnectionPoolInside, onRequest: OnRequest): void {
+function report(pool: ConnectionPoolInside, watch: RequestWatch): void {
   const send = pool.send.bind(pool)
-  pool.send = (request: RequestInside) => {
+  pool.send = async (request: RequestInside) => {
+    const { apiKey } = request.request
+    watch.admit(apiKey)
     const answer = send(request)
-    onRequest(request.request.apiKey, answer)
-    return answer
+    watch.sent(apiKey, answer)
+    return await answer
   }
 }
 

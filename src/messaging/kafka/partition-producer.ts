@@ -8,6 +8,8 @@
  * carry nobody else's records.
  */
 import type { Message, Producer } from 'kafkajs'
+import type { Clock } from '../lifecycle/clock.ts'
+import { isOver, type Term } from '../lifecycle/term.ts'
 import type { TopicPartition } from '../transport.ts'
 import { createClient, INNER_RETRY, PRODUCE_TIMEOUT_MS } from './client.ts'
 import { DriverFailure, understand } from './failures.ts'
@@ -31,10 +33,11 @@ export class PartitionProducer {
   #nextOffset = 0n
   #records = 0
   #doubts = 0
+  #term: Term = { until: Number.NEGATIVE_INFINITY, untilTime: Number.NEGATIVE_INFINITY }
   #sending: Promise<unknown> = Promise.resolve()
   #closing: Promise<void> | null = null
 
-  constructor(where: TopicPartition, options: ResolvedPublisherOptions) {
+  constructor(where: TopicPartition, options: ResolvedPublisherOptions, clock: Clock) {
     const { kafka, sockets } = createClient(options)
     const { client, cluster } = withCluster(kafka, () =>
       kafka.producer({
@@ -46,8 +49,14 @@ export class PartitionProducer {
         createPartitioner: () => () => where.partition,
       }),
     )
-    mend(cluster, (apiKey, answer) => {
-      if (apiKey === PRODUCE) this.#follow(answer)
+    mend(cluster, {
+      admit: (apiKey) => {
+        if (apiKey !== PRODUCE || !isOver(this.#term, clock)) return
+        throw new DriverFailure('outage', 'DELIVERY_TIMEOUT', 'The time to send this batch is over')
+      },
+      sent: (apiKey, answer) => {
+        if (apiKey === PRODUCE) this.#follow(answer)
+      },
     })
     this.#where = where
     this.#maxRecords = options.maxProducerRecords
@@ -99,9 +108,13 @@ export class PartitionProducer {
    * numbers, and the broker knows them. Others may not: the broker would take
    * them for the ones before, answer that all is well and drop them. The check
    * of the answer catches that, whatever its reason.
+   *
+   * No request leaves once `term` is over, be it that this process was frozen
+   * until then: nobody reckons with these messages any more.
    */
-  async send(messages: readonly Message[]): Promise<bigint> {
+  async send(messages: readonly Message[], term: Term): Promise<bigint> {
     const { topic, partition } = this.#where
+    this.#term = term
     const sending = this.#producer.send({
       topic,
       messages: grouped(messages, partition),

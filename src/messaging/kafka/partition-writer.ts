@@ -12,6 +12,7 @@ import type { Message } from 'kafkajs'
 import { PublishError } from '../errors.ts'
 import { backoffMs } from '../lifecycle/backoff.ts'
 import type { Clock } from '../lifecycle/clock.ts'
+import { isOver, type Term, termOf } from '../lifecycle/term.ts'
 import type { PublishReceipt, TopicPartition } from '../transport.ts'
 import { Aborted, startDeadline, unlessAborted } from './deadline.ts'
 import { type Failure, understand } from './failures.ts'
@@ -50,11 +51,12 @@ export class PartitionWriter {
   async write(messages: readonly Message[], signal: AbortSignal): Promise<PublishReceipt> {
     using deadline = startDeadline(this.#options.deliveryTimeoutMs, signal)
     const startedAt = this.#clock.now()
+    const term = termOf(this.#clock, this.#options.deliveryTimeoutMs)
     let maybeStored = false
     let last: Failure | null = null
 
-    for (let attempt = 1; !deadline.signal.aborted; attempt += 1) {
-      const result = await this.#attempt(messages, deadline.signal)
+    for (let attempt = 1; !deadline.signal.aborted && !isOver(term, this.#clock); attempt += 1) {
+      const result = await this.#attempt(messages, term, deadline.signal)
       if (result.kind === 'stored') return { baseOffset: result.baseOffset }
       maybeStored ||= result.maybeStored
       if (result.kind === 'given up') break
@@ -86,12 +88,12 @@ export class PartitionWriter {
     }
   }
 
-  async #attempt(messages: readonly Message[], signal: AbortSignal): Promise<Attempt> {
+  async #attempt(messages: readonly Message[], term: Term, signal: AbortSignal): Promise<Attempt> {
     let sending: { readonly producer: PartitionProducer; readonly before: number } | null = null
     try {
       const producer = await unlessAborted(this.#open(), signal)
       sending = { producer, before: producer.doubts }
-      return { kind: 'stored', baseOffset: await unlessAborted(producer.send(messages), signal) }
+      return { kind: 'stored', baseOffset: await unlessAborted(producer.send(messages, term), signal) }
     } catch (error) {
       const maybeStored = sending !== null && sending.producer.doubts > sending.before
       if (error instanceof Aborted) {
@@ -106,7 +108,7 @@ export class PartitionWriter {
   async #open(): Promise<PartitionProducer> {
     if (this.#producer?.it.exhausted) this.#retire()
     if (this.#producer === null) {
-      const it = new PartitionProducer(this.#where, this.#options)
+      const it = new PartitionProducer(this.#where, this.#options, this.#clock)
       this.#producer = { it, opened: it.open() }
     }
     const { it, opened } = this.#producer

@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 
 export interface Clock {
-  /** Milliseconds that only grow; not the time of day, which can jump. */
+  /** Milliseconds that only grow, the same in all threads of a process; not the time of day, which can jump. */
   now(): number
   /** Resolves after `ms`, or as soon as `signal` aborts. Never rejects. */
   pause(ms: number, signal: AbortSignal): Promise<void>
@@ -15,7 +15,8 @@ export interface Clock {
 
 /** The real one. */
 export const systemClock: Clock = {
-  now: () => performance.now(),
+  // Not `performance.now()`, which begins anew in each thread.
+  now: () => Number(process.hrtime.bigint()) / 1e6,
   random: Math.random,
   async pause(ms, signal) {
     if (signal.aborted) return

@@ -1,7 +1,9 @@
 /** Rules of the driver that another rule would hide: each seen by what goes over the wire. */
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
+import { PartitionWriter } from '../../../src/messaging/kafka/partition-writer.ts'
 import { createPublisher } from '../../../src/messaging/kafka/publisher.ts'
 import { resolvePublisherOptions } from '../../../src/messaging/kafka/publisher-options.ts'
+import { systemClock } from '../../../src/messaging/lifecycle/clock.ts'
 import type { TopicPartition } from '../../../src/messaging/transport.ts'
 import { uniqueTopic } from '../../support/kafka.ts'
 import { api } from '../../support/proxy/frames.ts'
@@ -56,6 +58,32 @@ test('K2 a first answer that names an offset from before the producer is no ackn
   // Stored by the first attempt, disbelieved, and stored once more by a new producer.
   expect(baseOffset).toBe(4n)
   expect(firsts(await valuesIn(witness, topic, 0))).toEqual(['earlier-0', 'earlier-1', 'next-0', 'next-1'])
+})
+
+test('sends nothing once the time for it is over, although the process was frozen until then', async () => {
+  await using publisher = openPublisher(cluster)
+  const topic = uniqueTopic('rules')
+  await publisher.createTopic(topic, { partitionCount: 1, replicationFactor: null })
+  const options = resolvePublisherOptions({ ...cluster, clientId: 'frozen' })
+  let sleptMs = 0
+  const clock = { ...systemClock, now: () => systemClock.now() + sleptMs }
+  const writer = new PartitionWriter({ topic, partition: 0 }, options, clock)
+  // The last that a producer asks before it sends: the process freezes before the answer comes.
+  const end = proxy.rule(({ apiKey }) => {
+    if (apiKey === api.listOffsets) sleptMs = options.deliveryTimeoutMs
+    return 'pass'
+  })
+  const requests = proxy.count(api.produce)
+
+  await expect(writer.write([{ key: 'k', value: 'late', partition: 0 }], never)).rejects.toMatchObject({
+    kind: 'outage',
+    outcome: 'refused',
+    reason: 'DELIVERY_TIMEOUT',
+  })
+  end()
+  await writer.close()
+  expect(sleptMs).toBeGreaterThan(0)
+  expect(proxy.count(api.produce)).toBe(requests)
 })
 
 test('K12 goes on with a new producer before the numbering of its records wraps around', async () => {
