@@ -80,6 +80,20 @@ export interface HeldLimit {
   readonly bytes: number
 }
 
+/** What is to become of a parked event that an operator wants skipped. */
+export interface SkipRequest {
+  /** The key's first event. */
+  readonly eventId: string
+  /** It was found on its topic: an earlier send had been applied, and it counts as published. */
+  readonly published: boolean
+}
+
+/** A lane that is given back. */
+export interface LaneRelease extends Lease {
+  /** Every event of the lane that was in a send of unknown outcome has a `seq` up to this one; 0 when none was. */
+  readonly doubt: bigint
+}
+
 /** What a fenced write did. */
 export interface Settlement {
   /** How many rows changed. */
@@ -114,10 +128,11 @@ export interface RelaySource {
   readHeld(key: KeyRef, limit: HeldLimit): Promise<readonly OutboxEvent[]>
   /**
    * Leaves a parked key's first event out for good, where that is what an
-   * operator asked for and its time has come: the event counts as skipped, and
-   * the key is in back-off and due. Changes nothing otherwise.
+   * operator asked for and its time has come: the event counts as skipped, or as
+   * published where it was found on its topic, and the key is in back-off and
+   * due. Changes nothing otherwise.
    */
-  skip(ownership: Ownership, key: KeyRef): Promise<Settlement>
+  skip(ownership: Ownership, key: KeyRef, request: SkipRequest): Promise<Settlement>
   /** Lets a key go once no held event of it is left; resolves to whether it did. */
   releaseKey(ownership: Ownership, key: KeyRef): Promise<boolean>
 
@@ -127,8 +142,8 @@ export interface RelaySource {
   clearAttempts(ownership: Ownership, event: OutboxEvent): Promise<Settlement>
   /** Resets a lane's crash count. */
   clearCrashes(ownership: Ownership): Promise<Settlement>
-  /** Gives lanes back. */
-  release(ownership: Ownership): Promise<Settlement>
+  /** Gives lanes back, with what their next owners have to doubt. */
+  release(owner: string, lanes: readonly LaneRelease[]): Promise<Settlement>
 }
 
 /** A lane as its owner gets it. */
@@ -137,6 +152,11 @@ export interface LaneGrant extends Lease {
   readonly crashes: number
   /** Every event that was pending at the takeover has a `seq` up to this one. */
   readonly horizon: bigint
+  /**
+   * Every event that an earlier owner may have sent without knowing what came
+   * of it has a `seq` up to this one; 0 when there is none. Never falls.
+   */
+  readonly doubt: bigint
 }
 
 /** A lane as the directory shows it. */
@@ -144,6 +164,8 @@ export interface LaneState extends Lease {
   /** Whose lane it is; `null` when free. */
   readonly owner: string | null
   readonly crashes: number
+  /** As in {@link LaneGrant}. */
+  readonly doubt: bigint
 }
 
 /** What a renewal found. */

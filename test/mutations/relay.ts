@@ -119,9 +119,9 @@ export const RELAY: readonly Mutation[] = [
     edits: [
       {
         file: LEASES,
-        find: 'set owner = null\n       from unnest(cast(:lanes as smallint[]), cast(:tokens as bigint[])) as claimed (lane, token)\n      where lane_leases.lane = claimed.lane\n        and lane_leases.token = claimed.token\n        and lane_leases.owner = :owner',
+        find: 'as claimed (lane, token, doubt)\n      where lane_leases.lane = claimed.lane\n        and lane_leases.token = claimed.token\n        and lane_leases.owner = :owner',
         replace:
-          'set owner = null\n       from unnest(cast(:lanes as smallint[]), cast(:tokens as bigint[])) as claimed (lane, token)\n      where lane_leases.lane = claimed.lane\n        and cast(:owner as uuid) is not null',
+          'as claimed (lane, token, doubt)\n      where lane_leases.lane = claimed.lane\n        and cast(:owner as uuid) is not null',
       },
     ],
     test: CONTRACT,

@@ -16,12 +16,7 @@ import type { HeldKeySummary } from './protocol.ts'
 /** Ten attempts of these pauses take about four minutes. */
 const heldBackoff: Backoff = { firstMs: 1_000, maxMs: 60_000 }
 
-/**
- * Milliseconds after its last attempt before a parked key's first event may be
- * skipped: twice the time for which a driver may have a batch on its way, so
- * that no late send brings the event after all.
- */
-const SKIP_REST_MS = 60_000
+const NEVER = Number.NEGATIVE_INFINITY
 
 /** What is to be done with a key that is due. */
 export interface DueKey {
@@ -39,6 +34,8 @@ interface State {
   attempts: number
   readonly reason: string
   dueAt: number
+  /** Until when a run that came to nothing is not begun again, whatever the database says. */
+  postponedUntil: number
   /** Nothing else begins with a key whose task is being carried out, or whose state is being written down. */
   phase: 'resting' | 'running' | 'writing'
 }
@@ -69,13 +66,16 @@ export class HeldKeys {
       const known = this.#keys.get(nameOfKey(key))
       if (known !== undefined && known.phase !== 'resting') continue
       const isAtOnce = key.request === 'resume' || key.request === 'retry_now'
+      const task = taskOf(key)
+      const postponedUntil = known?.task === task ? known.postponedUntil : NEVER
       this.#keys.set(nameOfKey(key), {
         ref: { lane: key.lane, topic: key.topic, aggregateType: key.aggregateType, aggregateId: key.aggregateId },
         state: key.state,
-        task: taskOf(key),
+        task,
         attempts: key.attempts,
         reason: key.reason,
-        dueAt: this.#clock.now() + (isAtOnce ? 0 : restOf(key)),
+        dueAt: Math.max(postponedUntil, this.#clock.now() + (isAtOnce ? 0 : restOf(key))),
+        postponedUntil,
         phase: 'resting',
       })
     }
@@ -97,12 +97,13 @@ export class HeldKeys {
 
   /**
    * Counts a refusal of the key's first event; the answer is what to write down.
-   * The key rests until `written` says that this is done.
+   * The key rests until `written` says that this is done. For `skipInMs` the
+   * first event of a parked key is not skipped: what was sent may still bring it.
    */
-  refused(ref: KeyRef, reason: string, { park = false }: { park?: boolean } = {}): HoldRequest {
+  refused(ref: KeyRef, reason: string, { park, skipInMs }: { park: boolean; skipInMs: number }): HoldRequest {
     const attempts = (this.#keys.get(nameOfKey(ref))?.attempts ?? 0) + 1
     const parked = park || attempts >= this.#maxAttempts
-    const retryInMs = parked ? SKIP_REST_MS : backoffMs(heldBackoff, attempts, this.#clock.random())
+    const retryInMs = parked ? Math.ceil(skipInMs) : backoffMs(heldBackoff, attempts, this.#clock.random())
     this.#keys.set(nameOfKey(ref), {
       ref,
       state: parked ? 'parked' : 'backoff',
@@ -110,6 +111,7 @@ export class HeldKeys {
       attempts,
       reason,
       dueAt: this.#clock.now() + retryInMs,
+      postponedUntil: NEVER,
       phase: 'writing',
     })
     return { attempts, reason, retryInMs, park: parked }
@@ -125,8 +127,7 @@ export class HeldKeys {
   goesOn({ ref, reason }: Pick<DueKey, 'ref' | 'reason'>): void {
     const known = this.#keys.get(nameOfKey(ref))
     if (known === undefined) return
-    const { dueAt, phase } = known
-    this.#keys.set(nameOfKey(ref), { ref, state: 'backoff', task: 'publish', attempts: 0, reason, dueAt, phase })
+    this.#keys.set(nameOfKey(ref), { ...known, state: 'backoff', task: 'publish', attempts: 0, reason })
   }
 
   /** The keys that are due, at most `limit`, the longest due first, now marked as running. */
@@ -150,6 +151,7 @@ export class HeldKeys {
     if (state === undefined) return
     state.phase = 'resting'
     state.dueAt = this.#clock.now() + ms
+    state.postponedUntil = state.dueAt
   }
 
   /** Milliseconds until a key is due; `null` when none will be. */

@@ -1,6 +1,6 @@
 /** The relay's SQL on `held_keys`. The row is the key's lock. */
 import type { Knex } from 'knex'
-import type { HeldKey, HoldRequest, KeyRef } from '../source.ts'
+import type { HeldKey, HoldRequest, KeyRef, SkipRequest } from '../source.ts'
 
 interface HeldKeyRow {
   lane: number
@@ -54,60 +54,67 @@ export async function lockHeldKey(trx: Knex.Transaction, key: KeyRef): Promise<b
 
 /**
  * Carries out the request to skip: leaves the first event of a parked key out,
- * says so among the dead letters, and lets the key go on. Resolves to how many
- * events were left out: none where nothing of the kind is asked any more, or
- * its time has not come.
+ * says so among the dead letters, and lets the key go on; or counts the event as
+ * published, where it was found on its topic. Resolves to how many events that
+ * were: none where nothing of the kind is asked any more, its time has not come,
+ * or another event is the first.
  *
  * The caller has locked the lane's lease, so nobody publishes the event
  * meanwhile. Served by the primary key of `held_keys` and by outbox_held.
  */
-export async function skipFirst(trx: Knex.Transaction, key: KeyRef, ruleTopic: string): Promise<number> {
-  const { rows } = await trx.raw<{ rows: { skipped: number }[] }>(
-    `with asked as (
-       update held_keys
-          set state = 'backoff',
-              attempts = 0,
-              next_attempt_at = clock_timestamp(),
-              request = null
-        where holder = 'relay'
-          and topic = :topic
-          and aggregate_type = :aggregateType
-          and aggregate_id = :aggregateId
-          and state = 'parked'
-          and request = 'skip'
-          and next_attempt_at <= clock_timestamp()
-       returning reason),
-     first as (
+export async function skipFirst(
+  trx: Knex.Transaction,
+  key: KeyRef,
+  { eventId, published, ruleTopic }: SkipRequest & { readonly ruleTopic: string },
+): Promise<number> {
+  const { rows } = await trx.raw<{ rows: { settled: number }[] }>(
+    `with first as (
        select outbox.id
          from outbox
-        where exists (select 1 from asked)
-          and outbox.held
+        where outbox.held
           and outbox.lane = :lane
           and outbox.aggregate_type = :aggregateType
           and outbox.aggregate_id = :aggregateId
           and coalesce(outbox.topic, :ruleTopic) = :topic
         order by outbox.seq
         limit 1),
-     left_out as (
+     asked as (
+       update held_keys
+          set state = 'backoff',
+              attempts = 0,
+              next_attempt_at = clock_timestamp(),
+              request = null
+         from first
+        where first.id = :eventId
+          and holder = 'relay'
+          and topic = :topic
+          and aggregate_type = :aggregateType
+          and aggregate_id = :aggregateId
+          and state = 'parked'
+          and request = 'skip'
+          and next_attempt_at <= clock_timestamp()
+       returning first.id, reason),
+     settled as (
        update outbox
           set published_at = clock_timestamp(),
               held = false
-         from first
-        where outbox.id = first.id
+         from asked
+        where outbox.id = asked.id
        returning outbox.id, outbox.event_type),
      declared as (
        insert into dead_letters (holder, state, event_id, event_type, topic, aggregate_type, aggregate_id, reason, settled_at)
-       select 'relay', 'skipped', left_out.id, left_out.event_type, :topic, :aggregateType, :aggregateId, asked.reason, clock_timestamp()
-         from left_out
+       select 'relay', 'skipped', settled.id, settled.event_type, :topic, :aggregateType, :aggregateId, asked.reason, clock_timestamp()
+         from settled
         cross join asked
+        where not :published
            on conflict (holder, event_id) where event_id is not null
            do update set state = 'skipped',
                          settled_at = excluded.settled_at)
-     select count(*)::integer as skipped
-       from left_out`,
-    { ...toColumns(key), lane: key.lane, ruleTopic },
+     select count(*)::integer as settled
+       from settled`,
+    { ...toColumns(key), lane: key.lane, ruleTopic, eventId, published },
   )
-  return rows[0]?.skipped ?? 0
+  return rows[0]?.settled ?? 0
 }
 
 /** The relay's held keys in `lanes`. */

@@ -19,6 +19,7 @@ import type { DueKey, HeldKeys } from './held-keys.ts'
 import { type Holding, isHeld } from './holding.ts'
 import type { PartitionQueue } from './partition-queue.ts'
 import { approximateBytes } from './record.ts'
+import type { Skips } from './skips.ts'
 import { DEADLY, type SoloLanes } from './solo-lanes.ts'
 
 /** How long a key waits whose destination rests, or whose database failed. */
@@ -34,6 +35,7 @@ export interface HeldRunsOptions {
   readonly heldKeys: HeldKeys
   readonly holding: Holding
   readonly solo: SoloLanes
+  readonly skips: Skips
   readonly chores: Chores
   readonly destinations: Destinations
   readonly queueOf: (where: TopicPartition) => PartitionQueue
@@ -93,9 +95,10 @@ export class HeldRuns {
     const { source, hand, heldKeys, holding, batchSize, maxBatchBytes, draining, logger } = this.#options
     const key = due.ref
     const ownership = { owner: hand.owner, leases: [lease] }
-    if (!(await this.#obey(due, ownership))) {
+    const againInMs = await this.#obey(due, lease)
+    if (againInMs !== null) {
       // Nothing of the kind is asked any more, or not yet.
-      this.#postpone(key, lease, POSTPONE_MS)
+      this.#postpone(key, lease, againInMs)
       holding.learn([key.lane])
       return
     }
@@ -123,26 +126,26 @@ export class HeldRuns {
   /**
    * Does what an operator asked of a parked key, before anything is sent: the
    * database then says that the key goes on, and takes no request to skip an
-   * event that may be on its way.
+   * event that may be on its way. Resolves to `null` when that is done, or to
+   * the milliseconds after which to try again.
    */
-  async #obey({ ref, task, reason }: DueKey, ownership: Ownership): Promise<boolean> {
-    const { source, heldKeys, logger, onFenced } = this.#options
+  async #obey({ ref, task, reason }: DueKey, lease: Lease): Promise<number | null> {
+    const { source, hand, heldKeys, skips, onFenced } = this.#options
     switch (task) {
       case 'publish':
-        return true
+        return null
       case 'resume': {
+        const ownership = { owner: hand.owner, leases: [lease] }
         const { fencedLanes } = await source.hold(ownership, ref, { attempts: 0, reason, retryInMs: 0, park: false })
         onFenced(ownership, fencedLanes)
         heldKeys.goesOn({ ref, reason })
-        return fencedLanes.length === 0
+        return fencedLanes.length === 0 ? null : POSTPONE_MS
       }
       case 'skip': {
-        const { changed, fencedLanes } = await source.skip(ownership, ref)
-        onFenced(ownership, fencedLanes)
-        if (changed === 0) return false
-        logger.warn({ ...ref }, 'First event of a parked key skipped')
+        const outcome = await skips.skip(ref, lease, reason)
+        if (outcome.kind === 'not yet') return outcome.againInMs
         heldKeys.goesOn({ ref, reason })
-        return true
+        return null
       }
     }
   }

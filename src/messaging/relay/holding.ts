@@ -11,6 +11,7 @@ import type { OutboxEvent } from '../envelope.ts'
 import type { Logger } from '../lifecycle/logger.ts'
 import type { KeyRef, Ownership, RelaySource } from '../source.ts'
 import type { Chores } from './chores.ts'
+import type { Doubts } from './doubts.ts'
 import type { Hand } from './hand.ts'
 import { type HeldKeys, nameOfKey, refOf } from './held-keys.ts'
 
@@ -18,6 +19,7 @@ export interface HoldingOptions {
   readonly source: RelaySource
   readonly hand: Hand
   readonly heldKeys: HeldKeys
+  readonly doubts: Doubts
   readonly chores: Chores
   readonly logger: Logger
   readonly onFenced: (ownership: Ownership, lanes: readonly number[]) => void
@@ -39,10 +41,10 @@ export class Holding {
 
   /** Holds the key of an event that was refused, or parks it; the key's later events wait with it from now on. */
   hold(topic: string, event: OutboxEvent, { reason, park }: { reason: string; park: boolean }): void {
-    const { source, hand, heldKeys, chores, logger, onFenced, onChange } = this.#options
+    const { source, hand, heldKeys, doubts, chores, logger, onFenced, onChange } = this.#options
     const key = refOf(topic, event)
     const ownership = hand.ownership([key.lane])
-    const request = heldKeys.refused(key, reason, { park })
+    const request = heldKeys.refused(key, reason, { park, skipInMs: doubts.restMs(event) })
     // What came before it may have been accepted, and is still to be settled.
     hand.dropWhere(key.lane, (other) => other.seq >= event.seq && isOfSameKey(other, event))
     logger.warn({ ...key, event_id: event.id, ...request }, request.park ? 'Key parked' : 'Key held')

@@ -11,6 +11,7 @@ import type { PublishError } from '../errors.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
 import type { Shutdown } from '../lifecycle/running.ts'
+import type { Term } from '../lifecycle/term.ts'
 import { Wake } from '../lifecycle/wake.ts'
 import type { TopicRule } from '../outbox/topic-rule.ts'
 import type { LaneGrant, Ownership, RelaySource, TopicRegistry } from '../source.ts'
@@ -21,6 +22,7 @@ import type { Publisher, TopicPartition, TopicSpec } from '../transport.ts'
 import { CallWatch, unlessAborted, within } from './call-watch.ts'
 import { Chores } from './chores.ts'
 import { Destinations } from './destinations.ts'
+import { Doubts } from './doubts.ts'
 import { Hand, type HandEvent } from './hand.ts'
 import { HeldKeys } from './held-keys.ts'
 import { HeldRuns } from './held-runs.ts'
@@ -31,7 +33,9 @@ import type { PartitionQueueOptions } from './partition-queue.ts'
 import { PartitionQueues } from './partition-queues.ts'
 import type { WorkerReport } from './protocol.ts'
 import { Settler } from './settler.ts'
+import { Skips } from './skips.ts'
 import { SoloLanes } from './solo-lanes.ts'
+import { Tenure } from './tenure.ts'
 
 /** Milliseconds for which a cancelled worker tries to give its lanes back. */
 const RELEASE_MS = 500
@@ -59,6 +63,8 @@ export class LaneLoop {
   /** For the last call of all, which a cancellation does not end. */
   readonly #unwatched: RelaySource
   readonly #hand = new Hand()
+  readonly #tenure: Tenure
+  readonly #doubts: Doubts
   readonly #wake: Wake
   readonly #heldKeys: HeldKeys
   readonly #destinations: Destinations
@@ -78,6 +84,9 @@ export class LaneLoop {
     const registry = this.#calls.over(options.registry)
     this.#options = { ...options, source, registry }
     this.#unwatched = options.source
+    this.#tenure = new Tenure(clock)
+    const { deliveryTimeoutMs } = options.publisher
+    this.#doubts = new Doubts({ clock, deliveryTimeoutMs, leaseMs: settings.leaseMs })
     this.#wake = new Wake(clock)
     this.#chores = new Chores({ ...this.#options, cancelled: shutdown.cancelled, onDone: () => this.#wake.wake() })
     this.#heldKeys = new HeldKeys({ maxAttempts: settings.maxAttempts, clock })
@@ -89,6 +98,7 @@ export class LaneLoop {
       ...shutdown,
       hand: this.#hand,
       heldKeys: this.#heldKeys,
+      doubts: this.#doubts,
       chores: this.#chores,
       destinations: this.#destinations,
       queues: this.#queues,
@@ -109,10 +119,11 @@ export class LaneLoop {
     this.#holding = new Holding(parts)
     this.#solo = new SoloLanes(parts)
     const withHolding = { ...parts, holding: this.#holding, solo: this.#solo }
-    this.#heldRuns = new HeldRuns({
+    const apart = {
       ...withHolding,
-      onPublished: (count, where) => this.#settler.countApart(count, where),
-    })
+      onPublished: (count: number, where: TopicPartition) => this.#settler.countApart(count, where),
+    }
+    this.#heldRuns = new HeldRuns({ ...apart, skips: new Skips(apart) })
     this.#reader = new LaneReader(withHolding)
   }
 
@@ -122,7 +133,13 @@ export class LaneLoop {
     const lanes = gained.map(({ lane }) => lane)
     // What an earlier ownership has left says nothing any more.
     this.#heldKeys.forgetLanes([...lost, ...lanes])
+    this.#doubts.inherit(gained)
     this.#holding.learn(lanes)
+  }
+
+  /** The leases stand for another term. */
+  renewed(term: Term): void {
+    this.#tenure.renewed(term)
   }
 
   /** Finishes what is in hand of these lanes and gives them back. */
@@ -183,6 +200,7 @@ export class LaneLoop {
       batchSize: settings.batchSize,
       maxBatchBytes: settings.maxBatchBytes,
       cancelled: shutdown.cancelled,
+      certain: () => this.#tenure.certain(shutdown.cancelled),
       wanted: (taken) => {
         if (this.#hand.has(taken) && !this.#heldKeys.has(where.topic, taken.event)) return true
         this.#hand.drop(taken)
@@ -192,6 +210,7 @@ export class LaneLoop {
         this.#destinations.succeeded(where)
         this.#settler.accept(events, where)
       },
+      onUnknown: (events) => this.#doubts.unknown(events),
       onRefused: (taken, error) => {
         // Under a lease that is gone, the refusal is its next owner's business.
         if (!this.#hand.has(taken)) return
@@ -219,7 +238,7 @@ export class LaneLoop {
     const lanes = this.#hand.yielded().flatMap(({ lane }) => (busy.has(lane) ? [] : [lane]))
     if (lanes.length === 0) return
     try {
-      await this.#options.source.release(this.#hand.ownership(lanes))
+      await this.#release(this.#options.source, lanes)
       this.#lose(lanes)
     } catch (error) {
       await this.#chores.failed(error, this.#options.shutdown.draining)
@@ -229,11 +248,19 @@ export class LaneLoop {
   /** Also after a cancellation, but then without insisting: what is not given back expires by itself. */
   async #giveAllBack(): Promise<void> {
     const { clock, shutdown } = this.#options
-    const released = this.#unwatched.release(this.#hand.ownership(this.#hand.lanes)).then(
+    const released = this.#release(this.#unwatched, this.#hand.lanes).then(
       () => {},
       () => {},
     )
     await unlessAborted(released, shutdown.cancelled).catch(() => within(released, RELEASE_MS, clock))
+  }
+
+  async #release(source: RelaySource, lanes: readonly number[]): Promise<void> {
+    const { owner, leases } = this.#hand.ownership(lanes)
+    await source.release(
+      owner,
+      leases.map((lease) => ({ ...lease, doubt: this.#doubts.of(lease.lane) })),
+    )
   }
 
   #fenced({ leases }: Ownership, fencedLanes: readonly number[]): void {

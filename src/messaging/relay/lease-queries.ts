@@ -1,6 +1,6 @@
 /** The SQL on `lane_leases` and `relay_workers`. All times are the database's. */
 import type { Knex } from 'knex'
-import type { DirectoryView, LaneGrant, Ownership, Settlement } from '../source.ts'
+import type { DirectoryView, LaneGrant, LaneRelease, Ownership, Settlement } from '../source.ts'
 import { toLeaseColumns, toSettlement } from './outbox-queries.ts'
 
 /**
@@ -15,7 +15,7 @@ import { toLeaseColumns, toSettlement } from './outbox-queries.ts'
  */
 export async function renewWorkers(db: Knex, owners: readonly string[], leaseMs: number): Promise<DirectoryView> {
   const { rows } = await db.raw<{
-    rows: { lanes: [number, string | null, string, number][]; live: string[]; requested: number[] }[]
+    rows: { lanes: [number, string | null, string, number, string][]; live: string[]; requested: number[] }[]
   }>(
     `with renewed as (
        insert into relay_workers (owner, expires_at)
@@ -27,14 +27,20 @@ export async function renewWorkers(db: Knex, owners: readonly string[], leaseMs:
        delete from relay_workers
         where (expires_at < clock_timestamp() - interval '1 hour' or expires_at > clock_timestamp() + interval '1 hour')
           and owner <> all(cast(:owners as uuid[])))
-     select (select json_agg(json_build_array(lane, owner, token::text, crashes) order by lane) from lane_leases) as lanes,
+     select (select json_agg(json_build_array(lane, owner, token::text, crashes, doubt::text) order by lane) from lane_leases) as lanes,
             (select coalesce(array_agg(owner::text), '{}') from relay_workers where expires_at > clock_timestamp()) as live,
             (select coalesce(array_agg(distinct lane), '{}') from held_keys where holder = 'relay' and request is not null) as requested`,
     { owners, leaseMs },
   )
   const [view] = rows
   return {
-    lanes: (view?.lanes ?? []).map(([lane, owner, token, crashes]) => ({ lane, owner, token: BigInt(token), crashes })),
+    lanes: (view?.lanes ?? []).map(([lane, owner, token, crashes, doubt]) => ({
+      lane,
+      owner,
+      token: BigInt(token),
+      crashes,
+      doubt: BigInt(doubt),
+    })),
     liveOwners: [...new Set([...(view?.live ?? []), ...owners])],
     requestedLanes: view?.requested ?? [],
   }
@@ -46,10 +52,13 @@ export async function renewWorkers(db: Knex, owners: readonly string[], leaseMs:
  * One statement re-checks the old owner under the row's lock, so of two relays
  * that want a lane one gets it. A lane on which a fenced write is under way is
  * skipped: it is had a moment later. The horizon is read after the takeover is
- * decided: whatever was pending then has a lower `seq`.
+ * decided: whatever was pending then has a lower `seq`. All of that is in doubt
+ * when the old owner has vanished: nobody knows what it had sent.
  */
 export async function claimLanes(db: Knex, owner: string, lanes: readonly number[]): Promise<readonly LaneGrant[]> {
-  const { rows } = await db.raw<{ rows: { lane: number; token: string; crashes: number; horizon: string }[] }>(
+  const { rows } = await db.raw<{
+    rows: { lane: number; token: string; crashes: number; horizon: string; doubt: string }[]
+  }>(
     `with wanted as (
        select lane_leases.lane, lane_leases.owner is not null as is_taken_over
          from lane_leases
@@ -64,31 +73,39 @@ export async function claimLanes(db: Knex, owner: string, lanes: readonly number
      update lane_leases
         set owner = :owner,
             token = lane_leases.token + 1,
-            crashes = lane_leases.crashes + wanted.is_taken_over::integer
+            crashes = lane_leases.crashes + wanted.is_taken_over::integer,
+            doubt = case when wanted.is_taken_over then (select last_value from outbox_seq_seq) else lane_leases.doubt end
        from wanted
       where lane_leases.lane = wanted.lane
-     returning lane_leases.lane, lane_leases.token, lane_leases.crashes, (select last_value from outbox_seq_seq) as horizon`,
+     returning lane_leases.lane, lane_leases.token, lane_leases.crashes, lane_leases.doubt,
+               (select last_value from outbox_seq_seq) as horizon`,
     { owner, lanes },
   )
-  return rows.map(({ lane, token, crashes, horizon }) => ({
+  return rows.map(({ lane, token, crashes, horizon, doubt }) => ({
     lane,
     token: BigInt(token),
     crashes,
     horizon: BigInt(horizon),
+    doubt: BigInt(doubt),
   }))
 }
 
-/** Gives lanes back: free for anyone, and not counted as a crash. Changes nothing of lanes that are lost. */
-export async function releaseLanes(db: Knex, ownership: Ownership): Promise<Settlement> {
+/**
+ * Gives lanes back: free for anyone, and not counted as a crash. What is in
+ * doubt stays so for whoever comes next. Changes nothing of lanes that are lost.
+ */
+export async function releaseLanes(db: Knex, owner: string, lanes: readonly LaneRelease[]): Promise<Settlement> {
+  const ownership = { owner, leases: lanes }
   const { rows } = await db.raw<{ rows: { lane: number }[] }>(
     `update lane_leases
-        set owner = null
-       from unnest(cast(:lanes as smallint[]), cast(:tokens as bigint[])) as claimed (lane, token)
+        set owner = null,
+            doubt = greatest(lane_leases.doubt, claimed.doubt)
+       from unnest(cast(:lanes as smallint[]), cast(:tokens as bigint[]), cast(:doubts as bigint[])) as claimed (lane, token, doubt)
       where lane_leases.lane = claimed.lane
         and lane_leases.token = claimed.token
         and lane_leases.owner = :owner
      returning lane_leases.lane`,
-    toLeaseColumns(ownership),
+    { ...toLeaseColumns(ownership), doubts: lanes.map(({ doubt }) => String(doubt)) },
   )
   return toSettlement(ownership, { changed: rows.length, lanes: rows.map(({ lane }) => lane) })
 }

@@ -2,7 +2,9 @@
  * The lanes of one relay process: renewed, balanced and handed to its workers,
  * for all of them in one statement a second.
  */
+import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
+import { termOf } from '../lifecycle/term.ts'
 import type { DirectoryView, LaneDirectory, LaneGrant } from '../source.ts'
 import { balance } from './balance.ts'
 import type { Crew, CrewMember } from './crew.ts'
@@ -17,6 +19,7 @@ export interface LeasesOptions {
   readonly directory: LaneDirectory
   readonly crew: Crew
   readonly leaseMs: number
+  readonly clock: Clock
   readonly logger: Logger
 }
 
@@ -37,16 +40,14 @@ export class Leases {
    * database less than twice a second. Rejects when it does not answer.
    */
   async tick({ wakesArrive }: { wakesArrive: boolean }): Promise<void> {
-    const { directory, crew, leaseMs } = this.#options
+    const { crew } = this.#options
     crew.tick()
     const working = crew.working
     if (working.length === 0) return
-    const view = await directory.renew(
-      working.map(({ owner }) => owner),
-      leaseMs,
-    )
+    const view = await this.#renew(working, (found) => {
+      for (const member of working) this.#reconcile(member, found)
+    })
     this.hasPeers = view.liveOwners.length > working.length
-    for (const member of working) this.#reconcile(member, view)
     await this.#balance(working, view)
     this.#ticks += 1
     if (!wakesArrive || this.#ticks % 2 === 1) await this.#wakePending(working)
@@ -58,9 +59,21 @@ export class Leases {
 
   /** Renews and nothing more: while the workers drain, nothing is handed out. */
   async renewOnly(): Promise<void> {
-    const { directory, crew, leaseMs } = this.#options
-    const owners = crew.working.map(({ owner }) => owner)
-    if (owners.length > 0) await directory.renew(owners, leaseMs)
+    const { working } = this.#options.crew
+    if (working.length > 0) await this.#renew(working, () => {})
+  }
+
+  /** Renews, and tells the workers for how long; `learn` comes first, so that none goes on with a lane that it has lost. */
+  async #renew(working: readonly CrewMember[], learn: (view: DirectoryView) => void): Promise<DirectoryView> {
+    const { directory, leaseMs, clock } = this.#options
+    const term = termOf(clock, leaseMs)
+    const view = await directory.renew(
+      working.map(({ owner }) => owner),
+      leaseMs,
+    )
+    learn(view)
+    for (const { handle } of working) handle.line.post({ kind: 'renewed', term })
+    return view
   }
 
   /** Wakes the workers that own `lanes`. */
@@ -78,9 +91,9 @@ export class Leases {
       actual.length === member.grants.size &&
       actual.every(({ lane, token }) => member.grants.get(lane)?.token === token)
     if (isSame) return
-    const grants = actual.map(({ lane, token, crashes }): LaneGrant => {
+    const grants = actual.map(({ lane, token, crashes, doubt }): LaneGrant => {
       const known = member.grants.get(lane)
-      return known?.token === token ? known : { lane, token, crashes, horizon: UNKNOWN_HORIZON }
+      return known?.token === token ? known : { lane, token, crashes, horizon: UNKNOWN_HORIZON, doubt }
     })
     member.grants.clear()
     for (const grant of grants) member.grants.set(grant.lane, grant)

@@ -26,9 +26,13 @@ export interface PartitionQueueOptions {
   readonly maxBatchBytes: number
   /** Gives up waiting for answers. */
   readonly cancelled: AbortSignal
+  /** Resolves once the leases are certain to stand, or the worker is cancelled: no send begins before. */
+  readonly certain: () => Promise<void>
   /** Whether an event is still to be sent: in hand, and its key not held. One that is not wanted is forgotten. */
   readonly wanted: (taken: HandEvent) => boolean
   readonly onPublished: (events: readonly HandEvent[], where: TopicPartition) => void
+  /** A send of these events has ended, and nobody knows whether the broker has them. */
+  readonly onUnknown: (events: readonly OutboxEvent[]) => void
   /** The broker refused this very event. */
   readonly onRefused: (taken: HandEvent, error: PublishError) => void
   /** The destination failed: none of `events` was settled, and the queue is empty. */
@@ -81,7 +85,11 @@ export class PartitionQueue {
    * turn. Resolves to the failure, if any; `unwanted` when they were not sent.
    */
   async sendApart(events: readonly OutboxEvent[], wanted: () => boolean): Promise<PublishError | 'unwanted' | null> {
-    return await this.#inTurn(async () => (wanted() ? await this.#send(events) : 'unwanted'))
+    const { certain, cancelled } = this.#options
+    return await this.#inTurn(async () => {
+      await certain()
+      return wanted() && !cancelled.aborted ? await this.#send(events) : 'unwanted'
+    })
   }
 
   /** How much is in flight. */
@@ -140,7 +148,7 @@ export class PartitionQueue {
   }
 
   #nextBatch(): HandEvent[] {
-    const { batchSize, maxBatchBytes, wanted } = this.#options
+    const { batchSize, maxBatchBytes } = this.#options
     let bytes = 0
     let end = 0
     for (const taken of this.#waiting) {
@@ -148,7 +156,7 @@ export class PartitionQueue {
       if (end > 0 && (bytes > maxBatchBytes || end >= batchSize)) break
       end += 1
     }
-    return this.#waiting.splice(0, end).filter(wanted)
+    return this.#waiting.splice(0, end)
   }
 
   /**
@@ -156,10 +164,12 @@ export class PartitionQueue {
    * invalid is halved until the culprit is alone; by then the events behind it
    * of the same key are not wanted any more, and stay out of the second half.
    */
-  async #settle(batch: readonly HandEvent[]): Promise<Failure | null> {
-    const { wanted, onPublished, onRefused } = this.#options
+  async #settle(given: readonly HandEvent[]): Promise<Failure | null> {
+    const { certain, cancelled, wanted, onPublished, onRefused } = this.#options
+    await certain()
+    const batch = given.filter(wanted)
     const [first] = batch
-    if (first === undefined) return null
+    if (first === undefined || cancelled.aborted) return null
     const error = await this.#send(batch.map(({ event }) => event))
     if (error === null) {
       onPublished(batch, this.where)
@@ -174,7 +184,7 @@ export class PartitionQueue {
     const rest = batch.slice(middle)
     const failure = await this.#settle(batch.slice(0, middle))
     if (failure !== null) return { error: failure.error, unsettled: [...failure.unsettled, ...rest] }
-    return await this.#settle(rest.filter(wanted))
+    return await this.#settle(rest)
   }
 
   async #send(events: readonly OutboxEvent[]): Promise<PublishError | null> {
@@ -190,6 +200,7 @@ export class PartitionQueue {
       (error: unknown) => asPublishError(error, this.where),
     )
     this.sentAt = null
+    if (failure?.outcome === 'unknown') this.#options.onUnknown(events)
     this.#failures = failure === null ? 0 : this.#failures + 1
     for (const span of spans) span.end(failure ?? undefined)
     batch.end(failure ?? undefined)

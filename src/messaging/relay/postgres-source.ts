@@ -51,7 +51,8 @@ export function createPostgresSource({ db, topicFor }: { db: Knex; topicFor: Top
       ),
     heldKeys: async (lanes) => await selectHeldKeys(db, lanes),
     readHeld: async (key, limit) => await selectHeld(db, key, ruleTopic(key), limit),
-    skip: async (ownership, key) => await fenced(ownership, async (trx) => await skipFirst(trx, key, ruleTopic(key))),
+    skip: async (ownership, key, request) =>
+      await fenced(ownership, async (trx) => await skipFirst(trx, key, { ...request, ruleTopic: ruleTopic(key) })),
     releaseKey: async (ownership, key) => {
       const { changed } = await fenced(ownership, async (trx) => {
         await lockHeldKey(trx, key)
@@ -62,7 +63,7 @@ export function createPostgresSource({ db, topicFor }: { db: Knex; topicFor: Top
     recordAttempt: async (ownership, event) => await countAttempt(db, ownership, event),
     clearAttempts: async (ownership, event) => await fenced(ownership, async (trx) => await resetAttempts(trx, event)),
     clearCrashes: async (ownership) => await resetCrashes(db, ownership),
-    release: async (ownership) => await releaseLanes(db, ownership),
+    release: async (owner, lanes) => await releaseLanes(db, owner, lanes),
   }
 }
 

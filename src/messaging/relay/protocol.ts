@@ -1,9 +1,12 @@
 /** What the relay and its workers say to each other. Plain data: it is cloned on the way between threads. */
+import type { Term } from '../lifecycle/term.ts'
 import type { LaneGrant, PausedDestination } from '../source.ts'
 
 export type ToWorker =
   /** All lanes that the worker owns from now on; what is missing is lost. */
   | { readonly kind: 'lanes'; readonly owner: string; readonly grants: readonly LaneGrant[] }
+  /** The worker's leases stand until then. What of its lanes is lost was said before. */
+  | { readonly kind: 'renewed'; readonly term: Term }
   /** Finish what is in hand of these lanes, then give them back. */
   | { readonly kind: 'yield'; readonly lanes: readonly number[] }
   /** These lanes have something new. */

@@ -105,7 +105,7 @@ export function superviseRelay(parts: RelayParts): Relay {
         await directory.retire(owner).catch(() => {})
       },
     })
-    const leases = new Leases({ directory, crew, leaseMs: settings.leaseMs, logger })
+    const leases = new Leases({ directory, crew, leaseMs: settings.leaseMs, clock, logger })
     const listener = parts.listener((lanes) => leases.wake(lanes))
     Object.assign(shared, { crew, leases, listener })
     using _commits = onCommitted(({ lanes }) => leases.wake(lanes))

@@ -102,6 +102,9 @@ export async function runWorker(parts: WorkerParts): Promise<void> {
       case 'lanes':
         loop.assign(message.owner, message.grants)
         return
+      case 'renewed':
+        loop.renewed(message.term)
+        return
       case 'yield':
         loop.yield(message.lanes)
         return

@@ -6,6 +6,7 @@ interface LeaseRow {
   owner: string | null
   token: bigint
   crashes: number
+  doubt: bigint
 }
 
 export class InMemoryLanes {
@@ -15,7 +16,7 @@ export class InMemoryLanes {
 
   constructor(clock: Clock, laneCount: number) {
     this.#clock = clock
-    this.#leases = Array.from({ length: laneCount }, () => ({ owner: null, token: 0n, crashes: 0 }))
+    this.#leases = Array.from({ length: laneCount }, () => ({ owner: null, token: 0n, crashes: 0, doubt: 0n }))
   }
 
   get states(): readonly LaneState[] {
@@ -39,18 +40,19 @@ export class InMemoryLanes {
     this.#expiries.delete(owner)
   }
 
-  /** The lane's new state, or `null` when it belongs to a live worker. Taken from a dead one, it counts a crash. */
-  claim(owner: string, lane: number): LaneState | null {
+  /** The lane's new state, or `null` when it belongs to a live worker. Taken from a dead one, it counts a crash, and all up to `horizon` is in doubt. */
+  claim(owner: string, lane: number, horizon: bigint): LaneState | null {
     const lease = this.state(lane)
     if (lease.owner !== null && this.#lives(lease.owner)) return null
-    if (lease.owner !== null) lease.crashes += 1
+    if (lease.owner !== null) Object.assign(lease, { crashes: lease.crashes + 1, doubt: horizon })
     lease.owner = owner
     lease.token += 1n
     return { lane, ...lease }
   }
 
-  release(lane: number): void {
-    this.state(lane).owner = null
+  release(lane: number, doubt: bigint): void {
+    const lease = this.state(lane)
+    Object.assign(lease, { owner: null, doubt: doubt > lease.doubt ? doubt : lease.doubt })
   }
 
   clearCrashes(lane: number): void {

@@ -17,12 +17,14 @@ import type {
   KeyRef,
   LaneDirectory,
   LaneGrant,
+  LaneRelease,
   LaneState,
   Lease,
   Ownership,
   ReadRequest,
   RelaySource,
   Settlement,
+  SkipRequest,
   TopicRegistry,
 } from '../source.ts'
 import { InMemoryLanes } from './in-memory-lanes.ts'
@@ -108,10 +110,12 @@ export class InMemoryOutbox implements RelaySource, LaneDirectory, TopicRegistry
     this.#lanes.expire(owner)
   }
 
-  /** Asks something of a held key, as an operator would. */
+  /** Asks something of a held key, as an operator would: resume and skip of a parked one, the next attempt of one in back-off. */
   request(key: KeyRef, request: NonNullable<HeldKey['request']>): void {
     const held = this.#keys.get(nameOf(key))
-    if (held) held.request = request
+    if (held?.state !== (request === 'retry_now' ? 'backoff' : 'parked')) return
+    held.request = request
+    if (request === 'retry_now') held.dueAt = this.#options.clock.now()
   }
 
   /** Every settled row so far, in order, each once. */
@@ -129,14 +133,9 @@ export class InMemoryOutbox implements RelaySource, LaneDirectory, TopicRegistry
     return this.#rows.reduce((sum, _, lane) => sum + this.#pendingOf(lane).length, 0)
   }
 
-  /** Keys that are held or parked. */
-  get heldCount(): number {
-    return this.#keys.size
-  }
-
-  /** Keys that wait for an operator. */
-  get parkedKeys(): readonly KeyRef[] {
-    return [...this.#keys.values()].filter(({ state }) => state === 'parked')
+  /** Keys that are held or parked, as they stand. */
+  get keys(): readonly Omit<HeldKey, 'dueInMs'>[] {
+    return [...this.#keys.values()]
   }
 
   /** Workers whose leases have not expired. */
@@ -214,17 +213,17 @@ export class InMemoryOutbox implements RelaySource, LaneDirectory, TopicRegistry
     })
   }
 
-  skip(ownership: Ownership, key: KeyRef): Promise<Settlement> {
+  skip(ownership: Ownership, key: KeyRef, { eventId, published }: SkipRequest): Promise<Settlement> {
     return this.#fenced('skip', ownership, (lanes) => {
       const held = this.#keys.get(nameOf(key))
-      const now = this.#options.clock.now()
-      if (!held || !lanes.has(key.lane) || held.state !== 'parked' || held.request !== 'skip' || held.dueAt > now)
-        return 0
-      Object.assign(held, { state: 'backoff', attempts: 0, dueAt: now, request: null })
       const first = this.#rowsOf(key).find((row) => row.held)
-      if (!first) return 0
+      const now = this.#options.clock.now()
+      if (!held || !lanes.has(key.lane) || held.state !== 'parked' || held.request !== 'skip') return 0
+      if (held.dueAt > now || first?.event.id !== eventId) return 0
+      Object.assign(held, { state: 'backoff', attempts: 0, dueAt: now, request: null })
       this.#rowsIn(key.lane).delete(first.event.seq)
-      this.#skipped.push(first.event)
+      if (published) this.#note(first, ownership)
+      else this.#skipped.push(first.event)
       return 1
     })
   }
@@ -263,9 +262,9 @@ export class InMemoryOutbox implements RelaySource, LaneDirectory, TopicRegistry
     })
   }
 
-  release(ownership: Ownership): Promise<Settlement> {
-    return this.#fenced('release', ownership, (lanes) => {
-      for (const lane of lanes) this.#lanes.release(lane)
+  release(owner: string, leases: readonly LaneRelease[]): Promise<Settlement> {
+    return this.#fenced('release', { owner, leases }, (lanes) => {
+      for (const { lane, doubt } of leases) if (lanes.has(lane)) this.#lanes.release(lane, doubt)
       return lanes.size
     })
   }
@@ -285,8 +284,10 @@ export class InMemoryOutbox implements RelaySource, LaneDirectory, TopicRegistry
   claim(owner: string, lanes: readonly number[]): Promise<readonly LaneGrant[]> {
     return this.#options.around('claim', () =>
       lanes.flatMap((lane) => {
-        const got = this.#lanes.claim(owner, lane)
-        return got === null ? [] : [{ lane, token: got.token, crashes: got.crashes, horizon: this.#lastSeq }]
+        const got = this.#lanes.claim(owner, lane, this.#lastSeq)
+        if (got === null) return []
+        const { token, crashes, doubt } = got
+        return [{ lane, token, crashes, doubt, horizon: this.#lastSeq }]
       }),
     )
   }

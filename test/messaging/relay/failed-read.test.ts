@@ -118,6 +118,10 @@ async function startWorker(
     clock,
   })
   line.relay.post({ kind: 'lanes', owner, grants })
+  line.relay.post({
+    kind: 'renewed',
+    term: { until: Number.POSITIVE_INFINITY, untilTime: Number.POSITIVE_INFINITY },
+  })
   return {
     wake: (lanes: readonly number[]) => line.relay.post({ kind: 'wake', lanes }),
     stop: async () => {

@@ -4,7 +4,7 @@ import { Hand } from '../../../src/messaging/relay/hand.ts'
 
 function createHand(lanes: readonly number[]): Hand {
   const hand = new Hand()
-  const grants = lanes.map((lane) => ({ lane, token: 1n, crashes: 0, horizon: 0n }))
+  const grants = lanes.map((lane) => ({ lane, token: 1n, crashes: 0, horizon: 0n, doubt: 0n }))
   hand.assign(randomUUID(), grants)
   hand.open(grants)
   return hand

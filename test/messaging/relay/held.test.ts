@@ -20,43 +20,6 @@ async function lockWaits(db: Knex): Promise<readonly string[]> {
   return rows.map(({ wait }) => wait)
 }
 
-test('an operator skips the first event of a parked key: it is declared, and the others go on in order', async () => {
-  await using setting = await createRelaySetting()
-  setting.start({ maxAttempts: 1 })
-  setting.broker.faults.refuseRecords(({ headers }) => headers.event_type === 'Refused')
-  await setting.append(orderEvent('Refused', 'bad'), orderEvent('After', 'bad'))
-  await parked(setting.db)
-  await setting.append(orderEvent('Later', 'bad'))
-  await setting.db('held_keys').update({ request: 'skip', next_attempt_at: setting.db.fn.now() })
-  await setting.drained()
-  await eventually('the key is let go', async () => (await setting.db('held_keys')).length === 0)
-  await setting.append(orderEvent('New', 'bad'))
-  await setting.drained()
-
-  expect(typesOf(setting.broker, 'bad')).toEqual(['After', 'Later', 'New'])
-  expect(await setting.db('dead_letters').select('holder', 'state', 'event_type', 'aggregate_id')).toEqual([
-    { holder: 'relay', state: 'skipped', event_type: 'Refused', aggregate_id: 'bad' },
-  ])
-})
-
-test('a skip waits until no late send can bring the event after all', async () => {
-  await using setting = await createRelaySetting()
-  const relay = setting.start({ maxAttempts: 1 })
-  setting.broker.faults.refuseRecords(({ headers }) => headers.event_type === 'Refused')
-  await setting.append(orderEvent('Refused', 'bad'))
-  await parked(setting.db)
-  await setting.db('held_keys').update({ request: 'skip' })
-  const due = await setting
-    .db('held_keys')
-    .first<{ ms: number }>(setting.db.raw('extract(epoch from next_attempt_at - held_at)::float * 1000 as ms'))
-
-  expect(due?.ms).toBeGreaterThan(40_000)
-  await setting.append(orderEvent('OrderPlaced', 'good'))
-  await setting.broker.receive(1)
-  await eventually('it has been seen', () => relay.status().heldKeys.length === 1)
-  expect(await setting.db('dead_letters')).toEqual([])
-})
-
 test('a send that was answered counts as survived: no outage parks a key in a lane whose owners kept dying', async () => {
   await using setting = await createRelaySetting()
   const lane = laneOf(murmur2('survivor'))

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { setImmediate as turn } from 'node:timers/promises'
 import { expect, test } from '@jest/globals'
 import type { OutboxEvent } from '../../../src/messaging/envelope.ts'
 import { systemClock } from '../../../src/messaging/lifecycle/clock.ts'
@@ -41,8 +42,10 @@ function createQueue(changes: Partial<PartitionQueueOptions> = {}) {
     batchSize: 1,
     maxBatchBytes: 900_000,
     cancelled: new AbortController().signal,
+    certain: async () => {},
     wanted: () => true,
     onPublished: () => {},
+    onUnknown: () => {},
     onRefused: ({ event }, { reason }) => refused.push(`${event.type}: ${reason}`),
     onFailed: (events, { reason }) => failed.push(`${events.map(({ event }) => event.type)}: ${reason}`),
     ...changes,
@@ -101,4 +104,57 @@ test('a publisher that throws instead of rejecting costs a batch its turn, never
 
   await queue.idle()
   expect(failed).toEqual(['First,Second: TypeError'])
+})
+
+test('nothing is sent before the leases are certain, and then only what is still wanted', async () => {
+  const certain = Promise.withResolvers<void>()
+  const lost = new Set<string>()
+  const { queue, types } = createQueue({
+    certain: () => certain.promise,
+    wanted: ({ event }) => !lost.has(event.type),
+  })
+  for (const type of ['First', 'Second']) queue.push(taken(type))
+  queue.start()
+  const apart = [true, false].map((isWanted) => queue.sendApart([taken('Apart').event], () => isWanted))
+  await turn()
+  expect(types()).toEqual([])
+  lost.add('First')
+  certain.resolve()
+
+  expect(await Promise.all(apart)).toEqual([null, 'unwanted'])
+  await queue.idle()
+  expect(types()).toEqual(['Apart', 'Second'])
+})
+
+test('nothing is sent once the worker is cancelled, however certain the leases are then', async () => {
+  const certain = Promise.withResolvers<void>()
+  const cancel = new AbortController()
+  const { queue, types, failed } = createQueue({ certain: () => certain.promise, cancelled: cancel.signal })
+  queue.push(taken('First'))
+  queue.start()
+  const apart = queue.sendApart([taken('Apart').event], () => true)
+  cancel.abort()
+  certain.resolve()
+
+  expect(await apart).toBe('unwanted')
+  await queue.idle()
+  expect([types(), failed]).toEqual([[], []])
+})
+
+test('tells of every event whose send has ended in nobody knows what', async () => {
+  const unknown: string[] = []
+  const broker = new InMemoryBroker({ topics: { [TOPIC]: 1 } })
+  const { queue } = createQueue({
+    batchSize: 2,
+    publisher: broker.createPublisher({ deliveryTimeoutMs: 0 }),
+    onUnknown: (events) => unknown.push(...events.map(({ type }) => type)),
+  })
+  broker.faults.loseAnswers(1)
+  for (const type of ['First', 'Second', 'Third']) queue.push(taken(type))
+  queue.start()
+  await queue.idle()
+  broker.faults.loseRequests(1)
+  await queue.sendApart([taken('Apart').event], () => true)
+
+  expect(unknown).toEqual(['First', 'Second', 'Apart'])
 })

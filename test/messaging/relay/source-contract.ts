@@ -10,6 +10,7 @@ import type {
   KeyRef,
   LaneDirectory,
   LaneGrant,
+  Lease,
   Ownership,
   RelaySource,
   TopicRegistry,
@@ -152,7 +153,7 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
     const [first, second] = [randomUUID(), randomUUID()]
     await under.directory.renew([first, second], 60_000)
     const leases = await under.directory.claim(first, [1])
-    await under.source.release({ owner: first, leases })
+    await under.source.release(first, giveBack(leases))
     expect(await under.directory.claim(second, [1])).toMatchObject([{ crashes: 0 }])
 
     await under.expire(second)
@@ -161,6 +162,38 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
     await under.source.clearCrashes({ owner: first, leases: taken })
     const view = await under.directory.renew([first], 60_000)
     expect(view.lanes.find(({ lane }) => lane === 1)).toMatchObject({ owner: first, crashes: 0 })
+  })
+
+  contract('doubts all that a vanished owner may have sent, whoever has the lane later', async (under) => {
+    await append(under, [order('a')])
+    const [event] = await readAll(under)
+    if (!event) throw new Error('Nothing was read')
+    const { lane, seq } = event
+    const vanished = await current(under)
+    const doubtOf = (grants: readonly LaneGrant[]) => grants.find((grant) => grant.lane === lane)?.doubt
+    await under.expire(vanished.owner)
+    const successor = await own(under)
+    await append(under, [order('a')])
+    const later = (await readAll(under)).find((other) => other.lane === lane && other.seq > seq)
+
+    expect(doubtOf(successor.leases)).toBeGreaterThanOrEqual(seq)
+    expect(doubtOf(successor.leases)).toBeLessThan(later?.seq ?? 0n)
+    await under.source.release(successor.owner, giveBack(successor.leases))
+    const heir = await own(under)
+    expect(doubtOf(heir.leases)).toBe(doubtOf(successor.leases))
+    const view = await under.directory.renew([heir.owner], 60_000)
+    expect(view.lanes.find((state) => state.lane === lane)?.doubt).toBe(doubtOf(successor.leases))
+  })
+
+  contract('keeps what a worker doubts when it gives a lane back, and never doubts less', async (under) => {
+    const first = await own(under)
+    expect(first.leases.map(({ doubt }) => doubt)).toEqual(ALL.map(() => 0n))
+    await under.source.release(first.owner, giveBack(first.leases, 7n))
+    const second = await own(under)
+    expect(second.leases.map(({ doubt }) => doubt)).toEqual(ALL.map(() => 7n))
+    await under.source.release(second.owner, giveBack(second.leases, 3n))
+
+    expect((await own(under)).leases.map(({ doubt }) => doubt)).toEqual(ALL.map(() => 7n))
   })
 
   contract('lets a retired worker’s lanes be claimed at once', async (under) => {
@@ -213,11 +246,11 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
     expect(await under.source.hold(only(stale, key.lane), key, hold())).toEqual(nothing)
     expect(await under.source.holdFollowers(only(stale, key.lane), key)).toEqual(nothing)
     expect(await under.source.releaseKey(only(stale, key.lane), key)).toBe(false)
-    expect(await under.source.skip(only(stale, key.lane), key)).toEqual(nothing)
+    expect(await under.source.skip(only(stale, key.lane), key, skipOf(event))).toEqual(nothing)
     expect(await under.source.clearAttempts(only(stale, event.lane), event)).toEqual(nothing)
     expect(await under.source.recordAttempt(only(stale, event.lane), event)).toBe(0)
     expect(await under.source.clearCrashes(stale)).toEqual(nothing)
-    expect(await under.source.release(stale)).toEqual(nothing)
+    expect(await under.source.release(stale.owner, giveBack(stale.leases, event.seq))).toEqual(nothing)
     expect(await readAll(under)).toHaveLength(1)
     expect(await under.source.heldKeys(ALL)).toEqual([])
   })
@@ -344,7 +377,7 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
     const [first, ...others] = await under.source.readHeld(key, atMost(10))
     await under.request(key, 'skip')
 
-    expect(await under.source.skip(lease, key)).toEqual({ changed: 1, fencedLanes: [] })
+    expect(await under.source.skip(lease, key, skipOf(first))).toEqual({ changed: 1, fencedLanes: [] })
     expect(await under.source.readHeld(key, atMost(10))).toEqual(others)
     expect(await under.source.heldKeys([key.lane])).toMatchObject([
       { state: 'backoff', attempts: 0, dueInMs: 0, request: null },
@@ -360,8 +393,24 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
     })
   })
 
-  contract('skips nothing unasked, in back-off, too soon, or twice', async (under) => {
+  contract('counts as published what was to be skipped and is on its topic, and lets the key go on', async (under) => {
     await append(under, [order('a'), order('a')])
+    const ownership = await own(under)
+    const key = await keyNamed(under, 'a')
+    const lease = only(ownership, key.lane)
+    await under.source.hold(lease, key, hold({ park: true, retryInMs: 0 }))
+    const [first, second] = await under.source.readHeld(key, atMost(10))
+    await under.request(key, 'skip')
+
+    const found = { ...skipOf(first), published: true }
+    expect(await under.source.skip(lease, key, found)).toEqual({ changed: 1, fencedLanes: [] })
+    expect(await under.source.readHeld(key, atMost(10))).toEqual([second])
+    expect(await under.source.heldKeys([key.lane])).toMatchObject([{ state: 'backoff', attempts: 0, request: null }])
+    expect(await under.skipped()).toEqual([])
+  })
+
+  contract('skips nothing unasked, in back-off, too soon, twice, or behind the first', async (under) => {
+    await append(under, [order('a'), order('a'), order('a')])
     const ownership = await own(under)
     const key = await keyNamed(under, 'a')
     const lease = only(ownership, key.lane)
@@ -369,18 +418,21 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
       await under.source.hold(lease, key, hold(request))
       if (request?.reason !== 'UNASKED') await under.request(key, 'skip')
     }
+    const [first, second] = await readAll(under)
+    const skip = async (event = first) => await under.source.skip(lease, key, skipOf(event))
     const nothing = { changed: 0, fencedLanes: [] }
 
-    expect(await under.source.skip(lease, key)).toEqual(nothing)
+    expect(await skip()).toEqual(nothing)
     await park({ park: true, retryInMs: 0, reason: 'UNASKED' })
-    expect(await under.source.skip(lease, key)).toEqual(nothing)
+    expect(await skip()).toEqual(nothing)
     await park({ park: false, retryInMs: 0 })
-    expect(await under.source.skip(lease, key)).toEqual(nothing)
+    expect(await skip()).toEqual(nothing)
     await park({ park: true, retryInMs: 60_000 })
-    expect(await under.source.skip(lease, key)).toEqual(nothing)
+    expect(await skip()).toEqual(nothing)
     await park({ park: true, retryInMs: 0 })
-    expect(await under.source.skip(lease, key)).toMatchObject({ changed: 1 })
-    expect(await under.source.skip(lease, key)).toEqual(nothing)
+    expect(await skip(second)).toEqual(nothing)
+    expect(await skip()).toMatchObject({ changed: 1 })
+    expect(await skip()).toEqual(nothing)
     expect(await under.skipped()).toHaveLength(1)
   })
 
@@ -460,7 +512,7 @@ function only({ owner, leases }: Ownership, lane: number): Ownership {
 const owners = new WeakMap<SourceUnderTest, Ownership>()
 
 /** A fresh worker that has claimed every lane it could get. */
-async function own(under: SourceUnderTest): Promise<Ownership & { readonly leases: readonly LaneGrant[] }> {
+async function own(under: SourceUnderTest): Promise<{ readonly owner: string; readonly leases: readonly LaneGrant[] }> {
   const owner = randomUUID()
   await under.directory.renew([owner], 60_000)
   const ownership = { owner, leases: await under.directory.claim(owner, ALL) }
@@ -488,6 +540,17 @@ function atMost(count: number) {
 
 function hold(request: Partial<Parameters<RelaySource['hold']>[2]> = {}) {
   return { attempts: 1, reason: 'INVALID_RECORD', retryInMs: 1_000, park: false, ...request }
+}
+
+/** The request to skip this very event. */
+function skipOf(event: OutboxEvent | undefined) {
+  if (event === undefined) throw new Error('There is no event to skip')
+  return { eventId: event.id, published: false }
+}
+
+/** Lanes to be given back, with one doubt for all. */
+function giveBack(leases: readonly Lease[], doubt = 0n) {
+  return leases.map(({ lane, token }) => ({ lane, token, doubt }))
 }
 
 function tokenOf(grants: readonly LaneGrant[], lane: number): bigint {

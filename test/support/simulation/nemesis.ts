@@ -28,6 +28,9 @@ type FaultName =
   | 'topic forbidden'
   | 'database away'
   | 'database answers lost'
+  | 'operator resumes'
+  | 'operator skips'
+  | 'operator retries'
 
 const FAULTS: readonly FaultName[] = [
   'kill relay',
@@ -42,6 +45,9 @@ const FAULTS: readonly FaultName[] = [
   'topic forbidden',
   'database away',
   'database answers lost',
+  'operator resumes',
+  'operator skips',
+  'operator retries',
 ]
 
 export class Nemesis {
@@ -79,7 +85,7 @@ export class Nemesis {
     void this.#rage()
   }
 
-  /** Mends everything; keys that were parked meanwhile are resumed by an operator as long as there are any. */
+  /** Mends everything; keys that were parked meanwhile are resumed or skipped by an operator as long as there are any. */
   heal(): void {
     this.#end.abort()
     void this.#operate()
@@ -87,7 +93,7 @@ export class Nemesis {
 
   /** Nothing is broken any more, and no key is held. */
   calm(): boolean {
-    return this.#active.size === 0 && this.#options.outbox.heldCount === 0
+    return this.#active.size === 0 && this.#options.outbox.keys.length === 0
   }
 
   async #rage(): Promise<void> {
@@ -104,7 +110,10 @@ export class Nemesis {
   async #operate(): Promise<void> {
     const { time, outbox } = this.#options
     for (;;) {
-      for (const key of outbox.parkedKeys) outbox.request(key, 'resume')
+      // A request that is being carried out is left alone: to be skipped may take its time.
+      for (const key of outbox.keys) {
+        if (key.state === 'parked' && key.request === null) outbox.request(key, time.chance(0.3) ? 'skip' : 'resume')
+      }
       await time.pause(2_000)
     }
   }
@@ -116,9 +125,24 @@ export class Nemesis {
     history.push({ ...said, kind: 'invoke', at: time.now() })
     const end = this.#inflict(name)
     this.landed += 1
-    await time.pause(name === 'freeze relay' ? time.between(100, 12_000) : time.between(50, 4_000), this.#end.signal)
+    await time.pause(this.#lengthOf(name), this.#end.signal)
     await end()
     history.push({ ...said, kind: 'ok', at: time.now() })
+  }
+
+  /** Milliseconds. */
+  #lengthOf(name: FaultName): number {
+    const { time } = this.#options
+    switch (name) {
+      // One that slept for long wakes up where others have gone on, and an operator has been.
+      case 'freeze relay':
+        return time.chance(0.2) ? time.between(20_000, 90_000) : time.between(100, 12_000)
+      // Long enough for keys to be parked.
+      case 'record refused':
+        return time.between(50, 15_000)
+      default:
+        return time.between(50, 4_000)
+    }
   }
 
   /** Breaks something; what it returns mends it. */
@@ -160,7 +184,20 @@ export class Nemesis {
         return () => {
           this.#databaseLosesAnswers -= 1
         }
+      case 'operator resumes':
+        return this.#ask('resume', 0.5)
+      case 'operator skips':
+        return this.#ask('skip', 0.7)
+      case 'operator retries':
+        return this.#ask('retry_now', 0.7)
     }
+  }
+
+  /** An operator asks something of some of the keys that are held now. There is nothing to mend. */
+  #ask(request: 'resume' | 'skip' | 'retry_now', share: number): () => void {
+    const { time, outbox } = this.#options
+    for (const key of outbox.keys) if (time.chance(share)) outbox.request(key, request)
+    return () => {}
   }
 
   /** Ends a relay; mending starts another in its place. */

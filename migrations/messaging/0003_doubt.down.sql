@@ -1,0 +1,2 @@
+alter table lane_leases
+  drop column doubt;

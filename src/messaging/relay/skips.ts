@@ -1,0 +1,106 @@
+/**
+ * Carries out an operator's request to skip a parked key's first event.
+ *
+ * An event that only ever met refusals is left out at once. One that is in
+ * doubt may have been stored by a send that nobody heard of again: then its
+ * partition is read first, from before the event's creation to the end. Found
+ * there, it counts as published; not found, it is skipped, and nothing that was
+ * sent can bring it any more, since the request has waited for that.
+ */
+import type { OutboxEvent } from '../envelope.ts'
+import { PublishError } from '../errors.ts'
+import type { Clock } from '../lifecycle/clock.ts'
+import type { Logger } from '../lifecycle/logger.ts'
+import type { KeyRef, Lease, Ownership, RelaySource } from '../source.ts'
+import type { Publisher, TopicPartition } from '../transport.ts'
+import type { Destinations } from './destinations.ts'
+import type { Doubts } from './doubts.ts'
+import type { Hand } from './hand.ts'
+
+/** Milliseconds by which the clocks of the database and of any relay may differ: so much earlier the reading begins. */
+const CLOCKS_DIFFER_MS = 600_000
+/** Milliseconds after which a partition that could not be read is tried again. */
+const READ_AGAIN_MS = 10_000
+/** The same for a request that was found changed, or whose topic rests. */
+const LOOK_AGAIN_MS = 1_000
+
+interface NotYet {
+  readonly kind: 'not yet'
+  readonly againInMs: number
+}
+
+interface Found {
+  readonly kind: 'found'
+  readonly where: TopicPartition
+  readonly offset: bigint
+}
+
+/** What has become of a request: once the event is settled, or there was none, the key goes on. */
+export type SkipOutcome = { readonly kind: 'goes on' } | NotYet
+
+export interface SkipsOptions {
+  readonly source: RelaySource
+  readonly publisher: Publisher
+  readonly hand: Hand
+  readonly doubts: Doubts
+  readonly destinations: Destinations
+  readonly clock: Clock
+  readonly logger: Logger
+  readonly draining: AbortSignal
+  readonly onPublished: (count: number, where: TopicPartition) => void
+  readonly onFenced: (ownership: Ownership, lanes: readonly number[]) => void
+}
+
+export class Skips {
+  readonly #options: SkipsOptions
+
+  constructor(options: SkipsOptions) {
+    this.#options = options
+  }
+
+  /** Skips the first event of `key` under `lease`. Rejects when the database does not answer. */
+  async skip(key: KeyRef, lease: Lease, reason: string): Promise<SkipOutcome> {
+    const { source, hand, doubts, logger, onPublished, onFenced } = this.#options
+    const ownership = { owner: hand.owner, leases: [lease] }
+    const [event] = await source.readHeld(key, { count: 1, bytes: 1 })
+    if (event === undefined) {
+      const { fencedLanes } = await source.hold(ownership, key, { attempts: 0, reason, retryInMs: 0, park: false })
+      onFenced(ownership, fencedLanes)
+      return fencedLanes.length === 0 ? { kind: 'goes on' } : { kind: 'not yet', againInMs: LOOK_AGAIN_MS }
+    }
+    const found = doubts.has(event) ? await this.#find(event) : null
+    if (found?.kind === 'not yet') return found
+
+    const published = found !== null
+    const { changed, fencedLanes } = await source.skip(ownership, key, { eventId: event.id, published })
+    onFenced(ownership, fencedLanes)
+    if (changed === 0) return { kind: 'not yet', againInMs: LOOK_AGAIN_MS }
+    const said = { ...key, event_id: event.id }
+    if (found === null) logger.warn(said, 'First event of a parked key skipped')
+    else {
+      onPublished(1, found.where)
+      logger.warn(
+        { ...said, offset: String(found.offset) },
+        'An event to be skipped is on its topic: it counts as published',
+      )
+    }
+    return { kind: 'goes on' }
+  }
+
+  /** Where the event lies on its topic; `null` when it does not. */
+  async #find(event: OutboxEvent): Promise<Found | NotYet | null> {
+    const { publisher, destinations, clock, logger, draining } = this.#options
+    const where = destinations.place(event, clock.now())
+    if (where === null) return { kind: 'not yet', againInMs: destinations.nextChangeInMs() ?? LOOK_AGAIN_MS }
+    const search = { ...where, eventId: event.id, from: new Date(event.createdAt.getTime() - CLOCKS_DIFFER_MS) }
+    try {
+      const offset = await publisher.findEvent(search, { signal: draining })
+      return offset === null ? null : { kind: 'found', where, offset }
+    } catch (error) {
+      const reason = error instanceof PublishError ? error.reason : 'UNCLASSIFIED'
+      if (!draining.aborted)
+        logger.warn({ ...where, event_id: event.id, reason }, 'A skip waits: its partition cannot be read')
+      return { kind: 'not yet', againInMs: READ_AGAIN_MS }
+    }
+  }
+}

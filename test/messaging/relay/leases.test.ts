@@ -1,0 +1,78 @@
+import { randomUUID } from 'node:crypto'
+import { expect, test } from '@jest/globals'
+import { systemClock } from '../../../src/messaging/lifecycle/clock.ts'
+import { silentLogger } from '../../../src/messaging/lifecycle/logger.ts'
+import { murmur2 } from '../../../src/messaging/outbox/lane.ts'
+import { defaultTopicFor } from '../../../src/messaging/outbox/topic-rule.ts'
+import { resolveRelaySettings } from '../../../src/messaging/relay/options.ts'
+import type { FromWorker, ToWorker, WorkerReport } from '../../../src/messaging/relay/protocol.ts'
+import { superviseRelay } from '../../../src/messaging/relay/relay.ts'
+import type { WorkerHandle } from '../../../src/messaging/relay/spawn.ts'
+import { InMemoryOutbox } from '../../../src/messaging/testing/in-memory-outbox.ts'
+import { eventually } from '../../../src/messaging/testing/index.ts'
+import { quick } from './setting.ts'
+
+const LANES = Array.from({ length: 64 }, (_, lane) => lane)
+
+test('a worker hears what it has lost before it hears that its leases stand', async () => {
+  const outbox = new InMemoryOutbox({ clock: systemClock, hash: murmur2, topicFor: defaultTopicFor('') })
+  const heard: ToWorker[] = []
+  const owner = randomUUID()
+  await using _relay = superviseRelay({
+    directory: outbox,
+    listener: () => ({ listening: true, run: async () => {} }),
+    spawn: () => listeningWorker(heard),
+    count: 1,
+    createOwner: () => owner,
+    settings: resolveRelaySettings(quick),
+    logger: silentLogger,
+    clock: systemClock,
+  })
+  await eventually('it has all lanes', () => outbox.lanes.every((lane) => lane.owner === owner))
+  const thief = randomUUID()
+  // All at once, between two renewals.
+  outbox.expire(owner)
+  const taken = Promise.all([outbox.renew([thief], 60_000), outbox.claim(thief, LANES)])
+  const before = heard.length
+  await taken
+  await eventually('it is told', () => heard.slice(before).some(({ kind }) => kind === 'renewed'))
+
+  expect(heard.slice(before, before + 2)).toEqual([
+    { kind: 'lanes', owner, grants: [] },
+    { kind: 'renewed', term: { until: expect.any(Number), untilTime: expect.any(Number) } },
+  ])
+})
+
+const idle: WorkerReport = {
+  inHandCount: 0,
+  publishedCount: 0,
+  fencedCount: 0,
+  paused: [],
+  heldKeys: [],
+  heldKeyCount: 0,
+  databaseProblem: null,
+  brokerProblem: null,
+  warnings: [],
+}
+
+/** A worker that does nothing but live, and ends when it is told to drain. */
+function listeningWorker(heard: ToWorker[]): WorkerHandle {
+  const ended = Promise.withResolvers<null>()
+  let say: (message: FromWorker) => void = () => {}
+  return {
+    line: {
+      post: (message) => {
+        heard.push(message)
+        if (message.kind === 'drain') ended.resolve(null)
+        else if (message.kind === 'renewed') say({ kind: 'heartbeat', report: idle })
+      },
+      listen: (listener) => {
+        say = listener
+        queueMicrotask(() => listener({ kind: 'ready' }))
+      },
+      close: () => {},
+    },
+    ended: ended.promise,
+    terminate: async () => ended.resolve(null),
+  }
+}
