@@ -5,6 +5,7 @@
  * builds a database pool and a publisher there and calls `runRelayWorker`.
  */
 import type { Knex } from 'knex'
+import { InvalidOptionError } from '../errors.ts'
 import { type Clock, systemClock } from '../lifecycle/clock.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
 import { defaultTopicFor, type TopicRule } from '../outbox/topic-rule.ts'
@@ -55,12 +56,15 @@ export interface RelayWorkerOptions extends TopicOptions {
  * Publishes until the relay says to drain; resolves once everything in hand is
  * settled and the lanes are given back. Waits out every outage of database and
  * broker; rejects only for a fault in the code.
- * @throws InvalidOptionError for settings that cannot be used
+ * @throws InvalidOptionError for settings that cannot be used, or without `line`
  */
 export async function runRelayWorker(options: RelayWorkerOptions): Promise<void> {
+  const { line }: Partial<RelayWorkerOptions> = options
+  // Plain JavaScript can leave it out, and would be told of a property of undefined.
+  if (line === undefined) throw new InvalidOptionError('line', line, "workerLine(parentPort), in a thread's entry file")
   const topics = { ...topicDefaults, ...options }
   await runWorker({
-    line: options.line,
+    line,
     publisher: options.publisher,
     source: createPostgresSource({ db: options.db, topicFor: topics.topicFor }),
     registry: createPostgresTopicRegistry(options.db),
