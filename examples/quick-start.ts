@@ -27,6 +27,8 @@ await db.raw('create table if not exists greetings (id bigserial primary key, li
 
 // 1. The mutation: state and event in one transaction. Both commit, or neither.
 const server = new ApolloServer({
+  // By its own handling of signals it would end the process while relay and consumer are still stopping.
+  stopOnTerminationSignals: false,
   typeDefs: `type Query { users: Int } type Mutation { rename(id: ID!, name: String!): String! }`,
   resolvers: {
     Mutation: {
