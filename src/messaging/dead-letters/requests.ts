@@ -27,7 +27,9 @@ export async function requestResume(db: Knex, key: HeldKeyRef): Promise<RequestO
 /**
  * Asks to leave a parked key's first event out for good, and to let what waits
  * behind it go on. A consumer's event stays among the dead letters, as
- * `skipped`; so does one of the relay's, which has been in `outbox` alone.
+ * `skipped`; so does one of the relay's, which has been in `outbox` alone. One
+ * that an earlier send of the relay has put on its topic after all counts as
+ * published instead.
  */
 export async function requestSkip(db: Knex, key: HeldKeyRef): Promise<RequestOutcome> {
   return await request(db, key, 'skip', 'parked')

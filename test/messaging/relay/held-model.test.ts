@@ -1,8 +1,8 @@
 /**
  * The relay's held keys against a model of them: real relays over memory in
  * virtual time, whatever happens to them in whatever order. A run that fails is
- * printed with its seed and path, already made as short as it could be; both
- * repeat it: MODEL_SEED and MODEL_PATH.
+ * printed with its seed and paths, already made as short as it could be; they
+ * repeat it as MODEL_SEED, MODEL_PATH and MODEL_REPLAY.
  */
 import assert from 'node:assert/strict'
 import { test } from '@jest/globals'
@@ -34,7 +34,6 @@ test('sends what may be sent, in order, and nothing of what is held, parked or s
   })
   await fc.assert(property, {
     numRuns: Number(runs ?? (long ? 3_000 : 80)),
-    endOnFailure: false,
     ...(seed && { seed: Number(seed) }),
     ...(path && { path }),
   })
