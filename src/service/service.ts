@@ -64,7 +64,7 @@ export async function runService(config: ServiceConfig, context: ServiceContext)
   logger.info({ url: admin.url }, 'The admin port listens')
   let sound = true
   try {
-    await waitForSchema(config, context)
+    await waitForSchema(config, health, context)
     if (!stop.aborted) {
       await startRoles(config, { adminUrl: admin.url, logger, checks, pools, parts })
       logger.info({ roles: config.roles }, 'Started')
@@ -77,11 +77,16 @@ export async function runService(config: ServiceConfig, context: ServiceContext)
 }
 
 /** Postgres may come up after us, and is waited for; a schema that does not fit is not. */
-async function waitForSchema(config: ServiceConfig, { logger, stop }: ServiceContext): Promise<void> {
+async function waitForSchema(
+  config: ServiceConfig,
+  health: Pick<Health, 'waitsFor'>,
+  { logger, stop }: ServiceContext,
+): Promise<void> {
   const away = lastingState()
   for (let attempt = 1; !stop.aborted; attempt++) {
     try {
       await prepareSchema(config, logger)
+      health.waitsFor(null)
       away.ends((lasting) => logger.info({ ...lasting }, 'Postgres can be reached'))
       return
     } catch (error) {
@@ -89,10 +94,17 @@ async function waitForSchema(config: ServiceConfig, { logger, stop }: ServiceCon
       if (refused !== null) throw new StartError(refused)
       if (!isDatabaseUnavailable(error)) throw error
       const pauseMs = backoffMs(DATABASE_BACKOFF, attempt, Math.random())
+      health.waitsFor(`Postgres cannot be reached (${reasonOf(error)})`)
       away.holds(() => logger.warn({ error, attempt }, 'Postgres cannot be reached yet'))
       await systemClock.pause(pauseMs, stop)
     }
   }
+}
+
+/** An error's code, or its class where it has none: never its message, which may name hosts and users. */
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return 'no answer'
+  return 'code' in error && typeof error.code === 'string' ? error.code : error.name
 }
 
 /** What Postgres says to whom it does not let in, in a sentence for the operator: it names no secret. */

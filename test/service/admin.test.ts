@@ -47,6 +47,18 @@ test('a role that has not started is not ready, and the process lives', async ()
   expect((await admin.get('/livez')).status).toBe(200)
 })
 
+test('a role that has not started says what it waits for while it does', async () => {
+  await using admin = await startAdmin({ api: async () => fine })
+  const reason = 'Postgres cannot be reached (ECONNREFUSED)'
+
+  admin.health.waitsFor(reason)
+  const waiting = await admin.get('/readyz')
+  admin.health.waitsFor(null)
+
+  expect(waiting.body).toMatchObject({ ready: false, problems: [`relay: ${reason}`], roles: { api: fine } })
+  expect((await admin.get('/readyz')).body).toMatchObject({ ready: false, problems: ['relay: Starting'] })
+})
+
 test('a process that stops is ready for nothing', async () => {
   await using admin = await startAdmin({ api: async () => fine, relay: async () => fine })
   expect((await admin.get('/readyz')).status).toBe(200)
