@@ -41,7 +41,10 @@ export type LogLevel = (typeof LOG_LEVELS)[number]
 const LOG_FORMATS = ['json', 'text', 'color'] as const
 export type LogFormat = (typeof LOG_FORMATS)[number]
 
-/** The environment cannot be used. Lists every variable that is wrong and the rule it breaks, never a value. */
+/**
+ * The environment cannot be used. Lists every variable that is wrong and the
+ * rule it breaks, never a value; of `ROLES` alone the words that are no role.
+ */
 export class ConfigError extends Error {
   override readonly name = 'ConfigError'
   readonly problems: readonly string[]
@@ -100,12 +103,18 @@ const schema = z.object({
     .string()
     .default(ROLES.join(','))
     .transform((text) => [...new Set(text.split(',').map((role) => role.trim()))])
-    .pipe(z.array(z.enum(ROLES, `must be a list of ${ROLES.join(', ')}, separated by commas`)).min(1)),
+    .pipe(z.array(z.enum(ROLES, { error: ({ input }) => roleProblem(input) })).min(1)),
   RELAY_THREADS: wholeNumber(1, 64, null),
   LOG_LEVEL: z.enum(LOG_LEVELS, `must be one of ${LOG_LEVELS.join(', ')}`).default('info'),
   LOG_FORMAT: z.enum(LOG_FORMATS, `must be one of ${LOG_FORMATS.join(', ')}`).default('json'),
   NODE_ENV: z.string().default('development'),
 })
+
+/** Names a word that is no role: a slip in it is hard to see. Anything but a short plain word may have strayed here, and is kept. */
+function roleProblem(role: unknown): string {
+  const rule = `must be a list of ${ROLES.join(', ')}, separated by commas`
+  return /^[a-z]{1,16}$/i.test(String(role)) ? `${rule}; ${String(role)} is none of them` : rule
+}
 
 /** Every variable of our own, telemetry's and the local stack's included. */
 export const SETTINGS: readonly string[] = [

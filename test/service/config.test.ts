@@ -54,6 +54,12 @@ test('every variable that is wrong is named with its rule, all at once, and no v
   ])
 })
 
+test('a slip in a role is shown', () => {
+  expect(problemsOf({ ...required, ROLES: 'api, consumr' })).toEqual([
+    'ROLES must be a list of api, relay, consumer, separated by commas; consumr is none of them',
+  ])
+})
+
 test('nothing set at all says what is needed', () => {
   const needed = [
     'DATABASE_URL must be set: the URL of a Postgres (npm start brings one along)',
