@@ -21,10 +21,8 @@ export interface AttemptFailure {
   readonly kind: 'outage' | 'event' | 'stopped'
   /** The error's code or class: `23505`, `ECONNREFUSED`, `TypeError`. */
   readonly reason: string
-  /** Where in the application's code, without the message; `null` when unknown. */
-  readonly at: string | null
   /**
-   * Reason and place in short, for operators: `TypeError at orders/summary.ts:12:5`,
+   * Reason and place in short, for operators, alike in logs, status and lists: `TypeError at orders/summary.ts:12:5`,
    * `23502 (table greetings, column line)`. Unlike the reason, no label for metrics.
    */
   readonly detail: string
@@ -54,8 +52,7 @@ export class StoppedError extends Error {
  */
 export function classify(error: unknown, phase: AttemptPhase, severed: boolean): AttemptFailure {
   const reason = errorType(error)
-  const at = whereIn(error)
-  const failure = { reason, at, detail: inShort(`${reason}${objectsOf(error)}`, at), error }
+  const failure = { reason, detail: inShort(`${reason}${objectsOf(error)}`, whereIn(error)), error }
   if (error instanceof StoppedError) return { ...failure, kind: 'stopped' }
   if (error instanceof HandlerTimeoutError) return { ...failure, kind: 'event' }
   if (error instanceof DatabaseWentBackError) return { ...failure, kind: 'outage' }
@@ -106,9 +103,15 @@ function objectsOf(error: unknown): string {
   return named.length === 0 ? '' : ` (${named.join(', ')})`
 }
 
-/** File and line alone: a function may be named after a value. */
+/** File and line alone, never a whole path: a function may be named after a value, and a folder after anything. */
 function inShort(reason: string, at: string | null): string {
   const [, path, line] = /([^\s()]+?):(\d+(?::\d+)?)\)?$/.exec(at ?? '') ?? []
   if (path === undefined) return reason
-  return `${reason} at ${path.split(/[\\/]/).slice(-2).join('/')}:${line}`.slice(0, 200)
+  const place = path
+    .replace(/^file:/, '')
+    .split(/[\\/]/)
+    .filter(Boolean)
+    .slice(-2)
+    .join('/')
+  return `${reason} at ${place}:${line}`.slice(0, 200)
 }

@@ -101,7 +101,7 @@ function report(
   failure: AttemptFailure,
   outcome: Consequence,
 ): void {
-  const fields = { ...fieldsOf(context, delivery), reason: failure.reason, at: failure.at }
+  const fields = { ...fieldsOf(context, delivery), reason: failure.detail }
   switch (outcome.kind) {
     case 'retry':
       context.logger.warn(

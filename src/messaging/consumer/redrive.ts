@@ -144,15 +144,15 @@ async function noteFailure(
   failure: AttemptFailure,
 ): Promise<void> {
   const { db, bounds, logger } = context
-  const { reason, detail } = failure
+  const { detail: reason } = failure
   await attempt(db, bounds, async ({ trx }) => {
     const locked = await lockRequested(trx, key)
     if (locked === null) return
     const { eventId, eventType } = letter
-    await recordAttempts(trx, key, { attempts: locked.attempts + 1, eventId, eventType, reason: detail, retryInMs: 0 })
-    await markDead(trx, letter.seq, detail)
+    await recordAttempts(trx, key, { attempts: locked.attempts + 1, eventId, eventType, reason, retryInMs: 0 })
+    await markDead(trx, letter.seq, reason)
   })
-  logger.error({ ...key, event_id: letter.eventId, reason, at: failure.at }, 'A redrive failed; its key stays parked')
+  logger.error({ ...key, event_id: letter.eventId, reason }, 'A redrive failed; its key stays parked')
 }
 
 /** A stored record, read again. Its id is the stored one, whatever the options are today. */

@@ -2,6 +2,7 @@ import { expect, test } from '@jest/globals'
 import knex, { type Knex } from 'knex'
 import type { Handler } from '../../../src/messaging/consumer/handlers.ts'
 import { listDeadLetters, listHeldKeys } from '../../../src/messaging/dead-letters/list.ts'
+import { silentLogger } from '../../../src/messaging/lifecycle/logger.ts'
 import { testPostgresUrl } from '../../support/postgres.ts'
 import { untilLockWait } from '../../support/sessions.ts'
 import { recordOf, TOPIC } from './scripted-subscriber.ts'
@@ -321,6 +322,32 @@ test('says of a database error which table and column it concerns, and never the
       ),
     },
   ])
+})
+
+test('the log gives the reason that the lists give, and no path of this machine', async () => {
+  const said: [string, unknown][] = []
+  const write = (fields: { readonly reason?: unknown }, message: string) => void said.push([message, fields.reason])
+  await using setting = await createSetting(
+    async (trx, event) => {
+      if (event.aggregate.id === 'b') throw new RangeError('no')
+      await trx('effects').insert({ aggregate_id: 'a customer' })
+    },
+    { maxAttempts: 2, logger: { ...silentLogger, warn: write, error: write } },
+  )
+
+  await setting.subscriber.deliverAll([recordOf(0, { key: 'a' })])
+  await setting.subscriber.deliverAll([recordOf(1, { key: 'b' })])
+
+  const parked = await listHeldKeys(setting.db)
+  const reasonOf = (key: string) => parked.find(({ aggregateId }) => aggregateId === key)?.reason
+  expect(reasonOf('a')).toBe('23502 (table effects, column event_id)')
+  expect(reasonOf('b')).toMatch(/^RangeError at consumer\/failures\.test\.ts:\d+:\d+$/)
+  expect(said).toEqual(
+    ['a', 'b'].flatMap((key) => [
+      ['A handler failed; its partition waits for the next attempt', reasonOf(key)],
+      ['Parked a key after its last attempt', reasonOf(key)],
+    ]),
+  )
 })
 
 test('its status is JSON, also while an event holds its partition', async () => {
