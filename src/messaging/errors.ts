@@ -69,7 +69,7 @@ export class CommitUnknownError extends MessagingError {
   }
 }
 
-/** The transaction was rolled back although the callback had resolved: a swallowed error, or a connection lost before COMMIT took effect. */
+/** The transaction was rolled back, or can only be: a statement's error was swallowed, or the connection was lost before COMMIT took effect. */
 export class RolledBackError extends MessagingError {
   override readonly name = 'RolledBackError'
   readonly code = 'MESSAGING_ROLLED_BACK'
@@ -128,5 +128,7 @@ export class SchemaMismatchError extends MessagingError {
 }
 
 function describe(value: unknown): string {
+  if (Array.isArray(value)) return value.length === 0 ? 'an empty list' : `a list of ${value.length}`
+  if (typeof value === 'object' && value !== null) return 'an object'
   return typeof value === 'string' ? JSON.stringify(value) : String(value)
 }

@@ -6,7 +6,7 @@
  */
 import type { Knex } from 'knex'
 import type { DomainEvent, Envelope } from '../envelope.ts'
-import { InvalidEventError, InvalidOptionError, NotInTransactionError } from '../errors.ts'
+import { InvalidEventError, InvalidOptionError, NotInTransactionError, RolledBackError } from '../errors.ts'
 import { type OpenSpan, startCreate } from '../telemetry/tracing.ts'
 import { type Enlistment, enlist, holdToOneLock } from './enlistment.ts'
 import { insertEvent, insertEvents, lockAggregates, type StoredEvent, type TracedEvent } from './queries.ts'
@@ -54,8 +54,10 @@ export const appendDefaults = {
  *
  * Throws {@link InvalidEventError} before anything is written, also for what
  * only the database can measure; {@link NotInTransactionError} for a plain
- * handle, an ended transaction or an append that nobody awaits; database errors
- * as they come, after which the transaction can only roll back.
+ * handle, an ended transaction or an append that nobody awaits;
+ * {@link RolledBackError} when an earlier statement had failed and its error was
+ * swallowed; {@link InvalidOptionError} for `events` that are no list; database
+ * errors as they come, after which the transaction can only roll back.
  */
 export async function appendToOutbox(
   trx: Knex.Transaction,
@@ -64,6 +66,7 @@ export async function appendToOutbox(
 ): Promise<readonly Envelope[]> {
   const { locked, topicFor, maxEventBytes } = resolveAppendOptions(options)
   requireLive(trx)
+  if (!Array.isArray(events)) throw new InvalidOptionError('events', events, 'a list, also of one event')
   const sealed = events.map(seal)
   if (sealed.length === 0) return []
 
@@ -71,8 +74,12 @@ export async function appendToOutbox(
   const enlistment = enlist(trx)
   return await enlistment.inTurn(async () => {
     requireLive(trx)
-    if (!locked) await lock(trx, sealed, enlistment)
-    return await store(trx, sealed, { topicFor, maxEventBytes, enlistment })
+    try {
+      if (!locked) await lock(trx, sealed, enlistment)
+      return await store(trx, sealed, { topicFor, maxEventBytes, enlistment })
+    } catch (error) {
+      throw isAborted(error) ? new RolledBackError({ cause: error }) : error
+    }
   })
 }
 
@@ -135,6 +142,11 @@ function tooLargeError(index: number, bytes: number | undefined, maxEventBytes: 
 function requireLive(trx: Knex.Transaction): void {
   if (trx?.isTransaction !== true) throw new NotInTransactionError('it was given a plain Knex handle')
   if (trx.isCompleted()) throw new NotInTransactionError('this one has ended')
+}
+
+/** SQLSTATE 25P02: an earlier statement had failed, and Postgres refuses all others of the transaction. */
+function isAborted(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && error.code === '25P02'
 }
 
 function resolveAppendOptions(options: AppendOptions): Required<AppendOptions> {

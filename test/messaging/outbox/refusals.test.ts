@@ -51,6 +51,35 @@ test('stores an event of exactly the allowed size', async () => {
   expect(await countOf(database.db)).toBe(1)
 })
 
+test.each([{ locked: false }, { locked: true }])(
+  'says that an error was swallowed before it, and nothing of its own statement: %j (D1)',
+  async (options) => {
+    await using database = await createTestDatabase()
+
+    const appending = inTransaction(database.db, async (trx) => {
+      await trx.raw('select 1 / 0').catch(() => {})
+      await appendToOutbox(trx, [orderEvent('OrderPlaced')], options)
+    })
+
+    await expect(appending).rejects.toMatchObject({
+      code: 'MESSAGING_ROLLED_BACK',
+      message: 'The transaction was rolled back: one of its statements had failed and the error was swallowed',
+    })
+  },
+)
+
+test('refuses an event that is not in a list, with the word for it', async () => {
+  await using database = await createTestDatabase()
+
+  // @ts-expect-error the types refuse it as well
+  const call = inTransaction(database.db, (trx) => appendToOutbox(trx, orderEvent('OrderPlaced')))
+
+  await expect(call).rejects.toMatchObject({
+    code: 'MESSAGING_INVALID_OPTION',
+    message: 'Option events must be a list, also of one event; it is an object',
+  })
+})
+
 test('refuses a plain handle (PC-39)', async () => {
   await using database = await createTestDatabase()
 
