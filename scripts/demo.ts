@@ -15,7 +15,8 @@ and cancels some, follows the last one to its effect, and prints its trace.
 
   --url URL      the service           (default: that of the last npm start here)
   --jaeger URL   where its traces are  (default: that of the last npm start here)
-  --trace ID     only draw the trace that an answer's extensions.outbox names
+  --trace ID     only draw the trace that an answer's extensions.outbox names;
+                 traces are kept while npm start runs
   --json         one JSON object in place of text
   --help         this
 `

@@ -28,10 +28,7 @@ export async function findTrace({ jaeger, traceId, eventId }: Wanted): Promise<F
   if (trace === null) return { trace, note: await whyNobodyAnswers(jaeger) }
   if (trace.roots.length > 0)
     return { trace: trace.roots, note: trace.whole ? null : 'Some spans of this trace have not arrived at Jaeger.' }
-  return {
-    trace: null,
-    note: `Jaeger at ${jaeger} has no trace ${traceId}. npm start prints where its Jaeger is: name it with --jaeger.`,
-  }
+  return { trace: null, note: `Jaeger at ${jaeger} has no trace ${traceId}. ${whyUnknown(eventId)}` }
 }
 
 /** Prints it, in colours where standard output is a terminal that wants them. */
@@ -43,6 +40,13 @@ export function showTrace({ traceId, eventId }: Pick<Wanted, 'traceId' | 'eventI
     console.log(`\n${drawTimeline(trace, { columns: process.stdout.columns ?? 100, paint }).join('\n')}`)
   }
   if (note !== null) console.log(`\n${note}`)
+}
+
+/** Who follows an event has just made it, so this is another Jaeger; who names a trace may have an old one. */
+function whyUnknown(eventId: string | null): string {
+  return eventId === null
+    ? 'Jaeger keeps traces in memory while npm start runs: those of an earlier start are gone.'
+    : 'npm start prints where its Jaeger is: name it with --jaeger.'
 }
 
 async function whyNobodyAnswers(jaeger: string): Promise<string> {
