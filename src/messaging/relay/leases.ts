@@ -118,7 +118,9 @@ export class Leases {
         const grants = await directory.claim(member.owner, plan.claim)
         for (const grant of grants) member.grants.set(grant.lane, grant)
         if (grants.length > 0) this.#handOut(member)
-        const crashed = grants.filter(({ crashes }) => crashes > 0).map(({ lane }) => lane)
+        // A count that this claim has raised: it outlives lanes that are handed back with events pending.
+        const known = new Map(view.lanes.map(({ lane, crashes }) => [lane, crashes]))
+        const crashed = grants.filter(({ lane, crashes }) => crashes > (known.get(lane) ?? 0)).map(({ lane }) => lane)
         if (crashed.length > 0)
           logger.warn({ worker: member.index, ...named(crashed) }, 'Lanes taken over from a worker that vanished')
       }

@@ -1,6 +1,7 @@
 /** What most tests of the relay share: a database, a broker in memory, appended events. */
 import type { Knex } from 'knex'
 import type { DomainEvent } from '../../../src/messaging/envelope.ts'
+import type { Logger } from '../../../src/messaging/lifecycle/logger.ts'
 import { appendToOutbox } from '../../../src/messaging/outbox/append.ts'
 import { inTransaction } from '../../../src/messaging/outbox/transaction.ts'
 import type { RelaySettings } from '../../../src/messaging/relay/options.ts'
@@ -21,7 +22,8 @@ export const TOPIC = 'order.events'
 export const quick = { pollIntervalMs: 100, leaseMs: 5_000 } as const satisfies RelaySettings
 
 /** What a test may set of a relay. */
-export type RelayChoice = RelaySettings & TopicOptions & { readonly db?: Knex; readonly publisher?: Publisher }
+export type RelayChoice = RelaySettings &
+  TopicOptions & { readonly db?: Knex; readonly publisher?: Publisher; readonly logger?: Logger }
 
 export interface RelaySetting extends AsyncDisposable {
   readonly database: TestDatabase
