@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { text } from 'node:stream/consumers'
 import { expect, test } from '@jest/globals'
-import { listHeldKeys } from '../../src/messaging/index.ts'
+import { appendToOutbox, inTransaction, listHeldKeys } from '../../src/messaging/index.ts'
 import { createTestDatabase } from '../support/database.ts'
 
 async function heldKeys(url: string, ...parameters: readonly string[]) {
@@ -19,20 +19,38 @@ async function heldKeys(url: string, ...parameters: readonly string[]) {
 test('the example lists what is held, and asks for a resume or a skip of the one key that is meant', async () => {
   await using database = await createTestDatabase()
   const { db, url } = database
+  expect(await heldKeys(url)).toEqual({ out: 'no held keys', errors: '', code: 0 })
+
+  const refused = { type: 'OrderPlaced', aggregate: { type: 'order', id: 'a' }, payload: {} }
+  const [first] = await inTransaction(db, (trx) => appendToOutbox(trx, [refused, { ...refused, type: 'OrderShipped' }]))
+  await db('outbox').update({ held: true })
   await db.raw(
     `insert into held_keys (holder, topic, aggregate_type, aggregate_id, state, next_attempt_at, reason)
      values ('relay', 'order.events', 'order', 'a', 'parked', now(), 'MESSAGE_TOO_LARGE'),
             ('summary', 'order.events', 'order', 'a', 'parked', now(), 'TypeError'),
-            ('summary', 'order.events', 'order', 'b', 'backoff', now(), 'TypeError')`,
+            ('summary', 'order.events', 'order', 'b', 'backoff', '2030-01-01 00:00:00Z', 'TypeError')`,
   )
 
-  const listed = await heldKeys(url, 'list')
-  expect(listed.out.split('\n').map((line) => JSON.parse(line))).toHaveLength(3)
+  const listed = (await heldKeys(url, 'list')).out.split('\n').map((line) => JSON.parse(line))
+  expect(listed).toHaveLength(3)
+  const [relays] = listed.filter(({ holder }) => holder === 'relay')
+  expect(relays).toMatchObject({ eventId: first?.id, eventType: 'OrderPlaced' })
+  expect(listed.map(({ state, nextAttemptAt = null }) => [state, nextAttemptAt])).toEqual([
+    ['parked', null],
+    ['parked', null],
+    ['backoff', '2030-01-01T00:00:00.000Z'],
+  ])
 
+  expect(await heldKeys(url, 'resume', 'c')).toEqual({ out: '', errors: 'no held key has this id', code: 1 })
   expect(await heldKeys(url, 'resume', 'a')).toMatchObject({ out: '', code: 1 })
   expect(await heldKeys(url, 'resume', 'a', 'summary')).toEqual({ out: 'requested', errors: '', code: 0 })
   expect(await heldKeys(url, 'skip', 'a', 'relay', 'order.events')).toMatchObject({ out: 'requested', code: 0 })
-  expect(await heldKeys(url, 'resume', 'b')).toMatchObject({ out: 'not_applicable', code: 0 })
+  expect(await heldKeys(url, 'skip', 'b')).toEqual({
+    out: '',
+    errors:
+      'not_applicable: the key is in back-off and is tried again by itself, next at 2030-01-01T00:00:00.000Z; only a parked key can be skipped',
+    code: 1,
+  })
 
   const requests = (await listHeldKeys(db)).map(({ holder, aggregateId, request }) => [holder, aggregateId, request])
   expect(new Set(requests.map(String))).toEqual(new Set(['relay,a,skip', 'summary,a,resume', 'summary,b,']))
