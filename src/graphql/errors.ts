@@ -68,8 +68,12 @@ function describe(cause: unknown, formatted: GraphQLFormattedError, logger: Logg
   }
   if (isDatabaseUnavailable(cause)) {
     logger.warn({ error: cause }, 'A request failed because the database could not answer')
+    // Below a mutation's own field something was read after its commit.
+    const isPartOfAnswer = (formatted.path?.length ?? 0) > 1
     return {
-      message: 'The service cannot reach its database just now. Nothing was changed; try again',
+      message: isPartOfAnswer
+        ? 'The service cannot reach its database just now. This part of the answer is missing; what a mutation has changed stands'
+        : 'The service cannot reach its database just now. Nothing was changed; try again',
       extensions: { code: 'SERVICE_UNAVAILABLE' satisfies ErrorCode },
     }
   }

@@ -47,6 +47,17 @@ test('a database that is away is named as such', async () => {
   expect(answer.errors?.[0]?.message).toContain('Nothing was changed')
 })
 
+test('a part of an answer that cannot be read is not said to be a mutation that changed nothing', () => {
+  const format = createErrorFormatter(silentLogger)
+  const away = Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' })
+
+  const { message, extensions } = format({ message: '', path: ['placeOrder', 'order', 'events'] }, away)
+
+  expect(extensions).toEqual({ code: 'SERVICE_UNAVAILABLE' })
+  expect(message).toContain('what a mutation has changed stands')
+  expect(format({ message: '', path: ['placeOrder'] }, away).message).toContain('Nothing was changed')
+})
+
 test.each([
   ['{ nothing }', 'GRAPHQL_VALIDATION_FAILED'],
   ['{ order', 'GRAPHQL_PARSE_FAILED'],
