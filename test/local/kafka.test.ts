@@ -12,7 +12,7 @@ import { askCluster } from '../../src/local/kafka-metadata.ts'
 import { createNode } from '../../src/local/kafka-node.ts'
 import { planNodes } from '../../src/local/kafka-plan.ts'
 import { eventually } from '../../src/messaging/testing/index.ts'
-import { testBrokers } from '../support/kafka.ts'
+import { createTopics, testBrokers } from '../support/kafka.ts'
 
 // Up to four starts of a broker, on a busy machine.
 jest.setTimeout(600_000)
@@ -48,7 +48,7 @@ test('Kafka comes back with its topics, on other ports, after a stop, in a folde
   const dir = join(temporary.path, 'Zoë, her data')
   await using before = await start({ dir })
   const first = before.cluster
-  await asAdmin(first.brokers, (admin) => admin.createTopics({ topics: [{ topic: 'kept' }] }))
+  await asAdmin(first.brokers, (admin) => createTopics(admin, { topic: 'kept' }))
   await first.stop()
   expect(first.nodes[0]?.pid).toBeNull()
 
@@ -75,10 +75,7 @@ test('three brokers outlive the loss of one, which comes back to them', async ()
   await third.start()
   await eventually('all three again', async () => (await alive()) === 3)
   await asAdmin(running.cluster.brokers, (admin) =>
-    admin.createTopics({
-      waitForLeaders: true,
-      topics: [{ topic: 'replicated', numPartitions: 1, replicationFactor: 3 }],
-    }),
+    createTopics(admin, { topic: 'replicated', numPartitions: 1, replicationFactor: 3 }),
   )
 })
 

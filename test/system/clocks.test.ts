@@ -5,6 +5,7 @@ import { type Admin, Kafka, logLevel } from 'kafkajs'
 import { installShadow } from '../../src/messaging/testing/history/shadow.ts'
 import { eventually } from '../../src/messaging/testing/index.ts'
 import { createJumpingClock, type JumpingClock } from '../support/jumping-clock.ts'
+import { createTopics } from '../support/kafka.ts'
 import { TOPIC } from '../support/system/evidence.ts'
 import { type Service, type ServiceOptions, startService } from '../support/system/service.ts'
 import { type SystemStack, startSystemStack } from '../support/system/stack.ts'
@@ -27,7 +28,7 @@ beforeAll(async () => {
   admin = new Kafka({ clientId: 'clocks', brokers: [...kafka.brokers], logLevel: logLevel.NOTHING }).admin()
   await admin.connect()
   opened.defer(() => admin.disconnect())
-  await admin.createTopics({ topics: [{ topic: TOPIC, numPartitions: 8 }] })
+  await createTopics(admin, { topic: TOPIC, numPartitions: 8 })
   clock = await createJumpingClock(join(dir, 'clock'))
   const start = async (name: string, roles: ServiceOptions['roles'], env = {}) =>
     opened.use(await startService({ name, roles, env: { RELAY_THREADS: '1', ...stack.env, ...env }, dir }))

@@ -1,7 +1,7 @@
 /** Why the driver is as it is: what kafkajs does by itself. Where one of these fails, kafkajs has been mended. */
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { Kafka, logLevel, type Producer } from 'kafkajs'
-import { uniqueTopic } from '../../support/kafka.ts'
+import { createTopics, uniqueTopic } from '../../support/kafka.ts'
 import { api } from '../../support/proxy/frames.ts'
 import { type ProxiedKafka, startProxiedKafka } from '../../support/proxy/proxied-kafka.ts'
 import { batchOf, onProduce, valuesIn, valuesOf } from './publishing.ts'
@@ -70,7 +70,7 @@ async function openBare({ initialRetryTime = 50 } = {}): Promise<{
   send: (name: string) => Promise<unknown>
 }> {
   const topic = uniqueTopic('bare')
-  await witness.admin.createTopics({ topics: [{ topic, numPartitions: 3 }] })
+  await createTopics(witness.admin, { topic, numPartitions: 3 })
   const kafka = new Kafka({
     brokers: [...cluster.brokers],
     logLevel: logLevel.NOTHING,

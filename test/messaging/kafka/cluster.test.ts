@@ -7,7 +7,7 @@ import type { KafkaNode } from '../../../src/local/kafka.ts'
 import { createKafkaSubscriber } from '../../../src/messaging/kafka/index.ts'
 import { eventually } from '../../../src/messaging/testing/contract-harness.ts'
 import type { Publisher } from '../../../src/messaging/transport.ts'
-import { uniqueTopic } from '../../support/kafka.ts'
+import { createTopics, uniqueTopic } from '../../support/kafka.ts'
 import { type ProxiedKafka, startProxiedKafka } from '../../support/proxy/proxied-kafka.ts'
 import { createVolume, type Volume, volumeProblem } from '../../support/volume.ts'
 import { batchOf, firsts, never, openPublisher, untilStored, valuesIn, valuesOf } from './publishing.ts'
@@ -38,9 +38,8 @@ test('K6 writes to and reads from the other partitions while one has no leader, 
   const topic = uniqueTopic('leaderless')
   const replicaAssignment = [1, 2, 3].map((id, partition) => ({ partition, replicas: [id] }))
   const configEntries = [{ name: 'min.insync.replicas', value: '1' }]
-  await witness.admin.createTopics({
-    topics: [{ topic, numPartitions: -1, replicationFactor: -1, replicaAssignment, configEntries }],
-  })
+  const assigned = { topic, numPartitions: -1, replicationFactor: -1, replicaAssignment, configEntries }
+  await createTopics(witness.admin, assigned)
   await using publisher = openPublisher({ ...cluster, deliveryTimeoutMs: 3_000 })
   await untilStored(() => publisher.publish(batchOf(topic, 1, 'before', 1), { signal: never }))
 

@@ -4,7 +4,7 @@ import { Kafka, logLevel } from 'kafkajs'
 import { createKafkaSubscriber, type KafkaSubscriberOptions } from '../../../src/messaging/kafka/index.ts'
 import { eventually } from '../../../src/messaging/testing/contract-harness.ts'
 import type { ActiveSubscription, IncomingBatch, Subscription } from '../../../src/messaging/transport.ts'
-import { uniqueTopic } from '../../support/kafka.ts'
+import { createTopics, uniqueTopic } from '../../support/kafka.ts'
 import { api } from '../../support/proxy/frames.ts'
 import type { KafkaProxy } from '../../support/proxy/kafka-proxy.ts'
 import { type ProxiedKafka, startProxiedKafka } from '../../support/proxy/proxied-kafka.ts'
@@ -29,7 +29,7 @@ test.each(['gzip', 'snappy', 'lz4', 'zstd'])(
   async (codec) => {
     const topic = uniqueTopic(codec)
     const configEntries = [{ name: 'compression.type', value: codec }]
-    await witness.admin.createTopics({ topics: [{ topic, numPartitions: 1, configEntries }] })
+    await createTopics(witness.admin, { topic, numPartitions: 1, configEntries })
     await using publisher = openPublisher(cluster)
     const batches = ['one', 'two'].map((name) => batchOf(topic, 0, `${name}-${'long '.repeat(2_000)}`, 20))
     for (const batch of batches) await publisher.publish(batch, { signal: never })
