@@ -1,20 +1,16 @@
 /** Looking for an event where not everything that lies in the partition counts, or can be seen. */
-import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { Kafka, logLevel, type Transaction } from 'kafkajs'
 import type { Publisher } from '../../../src/messaging/transport.ts'
 import { testBrokers, uniqueTopic } from '../../support/kafka.ts'
 import { never, openPublisher } from './publishing.ts'
 import { createWitness, type Witness } from './witness.ts'
 
-jest.setTimeout(60_000)
-
 let witness: Witness
 beforeAll(async () => {
   witness = await createWitness(testBrokers())
 })
-afterAll(async () => {
-  await witness.close()
-})
+afterAll(() => witness?.close())
 
 test('takes no record of an aborted transaction for the event', async () => {
   await using publisher = openPublisher({ brokers: testBrokers() })
@@ -76,7 +72,7 @@ test('goes on behind what retention has deleted', async () => {
 })
 
 test('ends its searches when it is closed', async () => {
-  const publisher = openPublisher({ brokers: testBrokers() })
+  await using publisher = openPublisher({ brokers: testBrokers() })
   const topic = await newTopic(publisher)
   await inTransaction(topic, async (transaction) => {
     await transaction.send({ topic, messages: [messageOf('other')] })

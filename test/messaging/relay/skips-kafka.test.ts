@@ -1,5 +1,5 @@
 /** The same against a real broker behind a proxy that loses what it is told to lose. */
-import { afterAll, beforeAll, expect, jest, test } from '@jest/globals'
+import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { requestSkip } from '../../../src/messaging/dead-letters/requests.ts'
 import { createKafkaPublisher } from '../../../src/messaging/kafka/index.ts'
 import { appendToOutbox } from '../../../src/messaging/outbox/append.ts'
@@ -15,18 +15,14 @@ import { type ProxiedKafka, startProxiedKafka } from '../../support/proxy/proxie
 import { createWitness, type Witness } from '../kafka/witness.ts'
 import { quick } from './setting.ts'
 
-jest.setTimeout(120_000)
-
+const opened = new AsyncDisposableStack()
 let cluster: ProxiedKafka
 let witness: Witness
 beforeAll(async () => {
-  cluster = await startProxiedKafka(1, { 'transaction.partition.verification.enable': false })
-  witness = await createWitness(cluster.brokers)
+  cluster = opened.use(await startProxiedKafka(1, { 'transaction.partition.verification.enable': false }))
+  witness = opened.use(await createWitness(cluster.brokers))
 })
-afterAll(async () => {
-  await witness.close()
-  await cluster[Symbol.asyncDispose]()
-})
+afterAll(() => opened.disposeAsync())
 
 test('counts an event as published whose answer was lost, and skips none', async () => {
   await using scene = await createScene()
@@ -89,7 +85,7 @@ async function createScene() {
     async skip(): Promise<void> {
       await db('held_keys').update({ next_attempt_at: db.fn.now() })
       await requestSkip(db, key)
-      await eventually('the key is let go', async () => (await db('held_keys')).length === 0, 60_000)
+      await eventually('the key is let go', async () => (await db('held_keys')).length === 0)
     },
     skipped: async () => await db('dead_letters').where({ holder: 'relay', state: 'skipped' }).pluck('event_type'),
     types: async () => {
