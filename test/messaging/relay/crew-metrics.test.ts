@@ -4,10 +4,11 @@ import { metrics } from '@opentelemetry/api'
 import { MeterProvider, MetricReader } from '@opentelemetry/sdk-metrics'
 import { silentLogger } from '../../../src/messaging/lifecycle/logger.ts'
 import { Crew } from '../../../src/messaging/relay/crew.ts'
-import type { FromWorker, WorkerReport } from '../../../src/messaging/relay/protocol.ts'
+import type { FromWorker } from '../../../src/messaging/relay/protocol.ts'
 import { measureRelay } from '../../../src/messaging/relay/relay-status.ts'
 import type { WorkerHandle } from '../../../src/messaging/relay/spawn.ts'
 import { eventually } from '../../../src/messaging/testing/index.ts'
+import { idleReport } from '../../support/relay/idle-report.ts'
 
 class ReaderOnDemand extends MetricReader {
   protected override async onShutdown(): Promise<void> {}
@@ -15,18 +16,6 @@ class ReaderOnDemand extends MetricReader {
 }
 const reader = new ReaderOnDemand()
 metrics.setGlobalMeterProvider(new MeterProvider({ readers: [reader] }))
-
-const report: WorkerReport = {
-  inHandCount: 0,
-  publishedCount: 0,
-  fencedCount: 0,
-  paused: [],
-  heldKeys: [],
-  heldKeyCount: 0,
-  databaseProblem: null,
-  brokerProblem: null,
-  warnings: [],
-}
 
 /** A worker that says what the test lets it say, and ends when that says so. */
 class ScriptedWorker {
@@ -49,7 +38,7 @@ class ScriptedWorker {
   }
 
   beat(): void {
-    this.say({ kind: 'heartbeat', report })
+    this.say({ kind: 'heartbeat', report: idleReport })
   }
 
   end(): void {

@@ -5,11 +5,12 @@ import { silentLogger } from '../../../src/messaging/lifecycle/logger.ts'
 import { murmur2 } from '../../../src/messaging/outbox/lane.ts'
 import { defaultTopicFor } from '../../../src/messaging/outbox/topic-rule.ts'
 import { resolveRelaySettings } from '../../../src/messaging/relay/options.ts'
-import type { FromWorker, ToWorker, WorkerReport } from '../../../src/messaging/relay/protocol.ts'
+import type { FromWorker, ToWorker } from '../../../src/messaging/relay/protocol.ts'
 import { superviseRelay } from '../../../src/messaging/relay/relay.ts'
 import type { WorkerHandle } from '../../../src/messaging/relay/spawn.ts'
 import { InMemoryOutbox } from '../../../src/messaging/testing/in-memory-outbox.ts'
 import { eventually } from '../../../src/messaging/testing/index.ts'
+import { idleReport } from '../../support/relay/idle-report.ts'
 import { quick } from './setting.ts'
 
 const LANES = Array.from({ length: 64 }, (_, lane) => lane)
@@ -43,18 +44,6 @@ test('a worker hears what it has lost before it hears that its leases stand', as
   ])
 })
 
-const idle: WorkerReport = {
-  inHandCount: 0,
-  publishedCount: 0,
-  fencedCount: 0,
-  paused: [],
-  heldKeys: [],
-  heldKeyCount: 0,
-  databaseProblem: null,
-  brokerProblem: null,
-  warnings: [],
-}
-
 /** A worker that does nothing but live, and ends when it is told to drain. */
 function listeningWorker(heard: ToWorker[]): WorkerHandle {
   const ended = Promise.withResolvers<null>()
@@ -64,7 +53,7 @@ function listeningWorker(heard: ToWorker[]): WorkerHandle {
       post: (message) => {
         heard.push(message)
         if (message.kind === 'drain') ended.resolve(null)
-        else if (message.kind === 'renewed') say({ kind: 'heartbeat', report: idle })
+        else if (message.kind === 'renewed') say({ kind: 'heartbeat', report: idleReport })
       },
       listen: (listener) => {
         say = listener
