@@ -1,25 +1,16 @@
 /** The traces of the relay's batches, under the real SDK with our sampler and an exporter in memory. */
 import { beforeEach, expect, test } from '@jest/globals'
-import { context, SpanKind, SpanStatusCode, trace } from '@opentelemetry/api'
-import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
-import { InMemorySpanExporter, type ReadableSpan, SimpleSpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace'
+import { SpanKind, SpanStatusCode } from '@opentelemetry/api'
+import type { ReadableSpan } from '@opentelemetry/sdk-trace'
 import type { OutboxEvent } from '../../../src/messaging/envelope.ts'
 import { PublishError } from '../../../src/messaging/errors.ts'
 import { setBatchTraceRatio } from '../../../src/messaging/telemetry/batch-draw.ts'
 import { startBatchSend, traceMark, traceRead } from '../../../src/messaging/telemetry/batch-span.ts'
 import { startSend } from '../../../src/messaging/telemetry/tracing.ts'
 import { setWaitSpans } from '../../../src/messaging/telemetry/wait-span.ts'
-import { createSampler } from '../../../src/service/telemetry-sampler.ts'
+import { recordBatches } from '../../support/telemetry/recorded-batches.ts'
 
-const exporter = new InMemorySpanExporter()
-context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable())
-trace.setGlobalTracerProvider(
-  new TracerProvider({
-    // So few requests are recorded that none is left of batches, were they drawn once more.
-    sampler: createSampler({ parentBased: true, ratio: 1e-9 }),
-    spanProcessors: [new SimpleSpanProcessor({ exporter })],
-  }),
-)
+const exporter = recordBatches()
 
 beforeEach(() => {
   exporter.reset()

@@ -1,22 +1,13 @@
 /** The traces of a consumer's batches, under the real SDK with an exporter in memory. */
 import { beforeEach, expect, test } from '@jest/globals'
-import { context, type SpanContext, SpanKind, SpanStatusCode, trace } from '@opentelemetry/api'
-import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
-import { InMemorySpanExporter, type ReadableSpan, SimpleSpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace'
+import { type SpanContext, SpanKind, SpanStatusCode, trace } from '@opentelemetry/api'
+import type { ReadableSpan } from '@opentelemetry/sdk-trace'
 import { setBatchTraceRatio } from '../../../src/messaging/telemetry/batch-draw.ts'
 import { pollSpan, traceCommit } from '../../../src/messaging/telemetry/poll-span.ts'
 import { dedupeSpan } from '../../../src/messaging/telemetry/tracing.ts'
-import { createSampler } from '../../../src/service/telemetry-sampler.ts'
+import { recordBatches } from '../../support/telemetry/recorded-batches.ts'
 
-const exporter = new InMemorySpanExporter()
-context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable())
-trace.setGlobalTracerProvider(
-  new TracerProvider({
-    // So few requests are recorded that none is left of batches, were they drawn once more.
-    sampler: createSampler({ parentBased: true, ratio: 1e-9 }),
-    spanProcessors: [new SimpleSpanProcessor({ exporter })],
-  }),
-)
+const exporter = recordBatches()
 
 beforeEach(() => {
   exporter.reset()
