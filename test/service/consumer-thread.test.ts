@@ -5,12 +5,12 @@ import { silentLogger } from '../../src/messaging/index.ts'
 import { eventually } from '../../src/messaging/testing/index.ts'
 import { type ConsumerThread, startConsumerThread } from '../../src/service/consumer-thread.ts'
 
-/** A thread's entry, written out: it tells its id as its only problem, and then does `rest`. */
-function entry(rest: string): URL {
+/** A thread's entry, written out: once it has done `first`, so that it hears what answers its word, it tells its id as its only problem. */
+function entry(first: string): URL {
   const source = `
     import { BroadcastChannel, parentPort, threadId } from 'node:worker_threads'
-    parentPort.postMessage({ kind: 'status', status: { ready: true, problems: ['thread ' + threadId] } })
-    ${rest}`
+    ${first}
+    parentPort.postMessage({ kind: 'status', status: { ready: true, problems: ['thread ' + threadId] } })`
   return new URL(`data:text/javascript,${encodeURIComponent(source)}`)
 }
 
