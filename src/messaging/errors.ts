@@ -10,6 +10,7 @@ export type MessagingErrorCode =
   | 'MESSAGING_ROLLED_BACK'
   | 'MESSAGING_PUBLISH_FAILED'
   | 'MESSAGING_SCHEMA_MISMATCH'
+  | 'MESSAGING_NOT_ADOPTED'
 
 /**
  * Every error this library throws on purpose. Tell them apart by `code`: it is
@@ -125,6 +126,18 @@ export class PublishError extends MessagingError {
 export class SchemaMismatchError extends MessagingError {
   override readonly name = 'SchemaMismatchError'
   readonly code = 'MESSAGING_SCHEMA_MISMATCH'
+}
+
+/** A topic's new partition count was not adopted: relays go on with the one that is recorded. */
+export class AdoptionError extends MessagingError {
+  override readonly name = 'AdoptionError'
+  readonly code = 'MESSAGING_NOT_ADOPTED'
+  readonly topic: string
+
+  constructor(topic: string, reason: string, options?: ErrorOptions) {
+    super(`The partitions of ${topic} were not adopted: ${reason}`, options)
+    this.topic = topic
+  }
 }
 
 function describe(value: unknown): string {

@@ -34,6 +34,7 @@ export {
   type TraceContext,
 } from './envelope.ts'
 export {
+  AdoptionError,
   CommitUnknownError,
   InvalidEventError,
   InvalidOptionError,
@@ -55,6 +56,11 @@ export { type AppendOptions, appendToOutbox } from './outbox/append.ts'
 export { defaultTopicFor, type TopicRule } from './outbox/topic-rule.ts'
 export { inTransaction, type TransactionOptions } from './outbox/transaction.ts'
 export { startWakeNotifier, type WakeNotifierOptions } from './outbox/wake-notifier.ts'
+export {
+  type AdoptedPartitions,
+  type AdoptPartitionsOptions,
+  adoptPartitions,
+} from './relay/adopt-partitions.ts'
 export { workerLine } from './relay/line.ts'
 export type { RelaySettings } from './relay/options.ts'
 export { type Relay, type RelayOptions, startRelay } from './relay/relay.ts'

@@ -168,6 +168,15 @@ export interface LaneState extends Lease {
   readonly doubt: bigint
 }
 
+/** A topic whose partition count was changed once, or is being changed. */
+export interface AdoptedTopic {
+  readonly topic: string
+  /** The count in force. */
+  readonly partitionCount: number
+  /** While a new count is adopted nothing is sent to the topic; this names the adoption. `null` when there is none. */
+  readonly adoption: string | null
+}
+
 /** What a renewal found. */
 export interface DirectoryView {
   readonly lanes: readonly LaneState[]
@@ -175,6 +184,7 @@ export interface DirectoryView {
   readonly liveOwners: readonly string[]
   /** Lanes in which an operator has asked something of a held key. */
   readonly requestedLanes: readonly number[]
+  readonly adoptedTopics: readonly AdoptedTopic[]
 }
 
 /** Who owns which lane. Used by the relay's main thread, for all of its workers in one statement. */
@@ -187,14 +197,22 @@ export interface LaneDirectory {
   claim(owner: string, lanes: readonly number[]): Promise<readonly LaneGrant[]>
   /** Forgets a worker that has ended: what it still owned can be claimed at once. */
   retire(owner: string): Promise<void>
+  /** Notes for which adoptions a worker is at rest: nothing of it is on its way to those topics, nor will be before they end. */
+  rest(owner: string, adoptions: readonly string[]): Promise<void>
+}
+
+/** A topic as all relays know it. */
+export interface TopicRecord extends Omit<AdoptedTopic, 'topic'> {
+  /** Counts that were in force before: a record of then may lie where they put it. */
+  readonly earlierCounts: readonly number[]
 }
 
 /** The partition counts that all relays use alike. */
 export interface TopicRegistry {
-  /** The recorded partition count; `null` when there is none. */
-  recorded(topic: string): Promise<number | null>
-  /** Records a count unless there is one already; resolves to the one that counts. */
-  record(topic: string, partitionCount: number): Promise<number>
+  /** What is recorded of a topic; `null` when nothing is. */
+  recorded(topic: string): Promise<TopicRecord | null>
+  /** Records a count unless there is one already; resolves to what stands. */
+  record(topic: string, partitionCount: number): Promise<TopicRecord>
 }
 
 /** A destination that rests, for readiness. `partition` is `null` when all of the topic does. */

@@ -6,6 +6,7 @@ import * as testing from '../../src/messaging/testing/index.ts'
 /** What leaves is a promise to users: a name is added here on purpose, and removed with a new major version. */
 test('the library exports these names and no others', () => {
   expect(Object.keys(library).sort()).toEqual([
+    'AdoptionError',
     'CommitUnknownError',
     'InvalidEventError',
     'InvalidOptionError',
@@ -14,6 +15,7 @@ test('the library exports these names and no others', () => {
     'PublishError',
     'RolledBackError',
     'SchemaMismatchError',
+    'adoptPartitions',
     'appendToOutbox',
     'assertSchema',
     'backoffMs',
@@ -50,7 +52,7 @@ test('the library exports these names and no others', () => {
 })
 
 test('the Kafka entry exports these names and no others', () => {
-  expect(Object.keys(kafka).sort()).toEqual(['createKafkaPublisher', 'createKafkaSubscriber'])
+  expect(Object.keys(kafka).sort()).toEqual(['countLag', 'createKafkaPublisher', 'createKafkaSubscriber'])
 })
 
 test('the testing entry exports these names and no others', () => {

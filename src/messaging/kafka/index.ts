@@ -1,4 +1,5 @@
 /** The door of the Kafka driver: the package's `./kafka`. */
+export { countLag, type LagOptions } from './count-lag.ts'
 export type { KafkaOptions, KafkaSasl } from './options.ts'
 export { createKafkaPublisher } from './publisher.ts'
 export type { KafkaPublisherOptions } from './publisher-options.ts'

@@ -7,7 +7,7 @@
 import { type Backoff, backoffMs } from '../lifecycle/backoff.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
-import type { LaneGrant } from '../source.ts'
+import type { AdoptedTopic, LaneGrant } from '../source.ts'
 import { ATTR_OUTBOX, outboxName } from '../telemetry/attributes.ts'
 import { getInstruments } from '../telemetry/metrics.ts'
 import type { FromWorker, WorkerReport } from './protocol.ts'
@@ -44,6 +44,12 @@ export interface CrewMember {
   silentTicks: number
   /** Signs of life that are still wanted before it counts as going round. */
   beatsWanted: number
+  /** What it was last told of topics whose partition count changes. */
+  toldTopics: readonly AdoptedTopic[]
+  /** The adoptions for which it says that it is at rest. */
+  atRest: readonly string[]
+  /** Those of them that the database knows of. */
+  notedRest: readonly string[]
 }
 
 /**
@@ -182,6 +188,9 @@ export class Crew {
       grants: new Map(),
       report: null,
       silentTicks: 0,
+      toldTopics: [],
+      atRest: [],
+      notedRest: [],
       beatsWanted,
     }
     this.#members.set(index, member)
@@ -205,6 +214,10 @@ export class Crew {
         return
       case 'gone':
         for (const lane of message.lanes) member.grants.delete(lane)
+        this.#options.onChange()
+        return
+      case 'at rest':
+        member.atRest = message.adoptions
         this.#options.onChange()
         return
       case 'drained':

@@ -5,19 +5,17 @@
  * A topic that is not known yet rests while it is looked up, and its events are
  * read again afterwards. So no destination ever makes another one wait.
  */
+import { isDeepStrictEqual } from 'node:util'
 import type { OutboxEvent } from '../envelope.ts'
 import { PublishError } from '../errors.ts'
-import { type Backoff, backoffMs } from '../lifecycle/backoff.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
 import { partitionOf } from '../outbox/lane.ts'
 import type { TopicRule } from '../outbox/topic-rule.ts'
-import type { Exclusion, PausedDestination, TopicRegistry } from '../source.ts'
+import type { AdoptedTopic, Exclusion, PausedDestination, TopicRegistry } from '../source.ts'
 import { measureTopic } from '../telemetry/measure.ts'
 import type { Publisher, TopicDescription, TopicPartition, TopicSpec } from '../transport.ts'
-
-const outageBackoff: Backoff = { firstMs: 100, maxMs: 5_000 }
-const destinationBackoff: Backoff = { firstMs: 1_000, maxMs: 30_000 }
+import { Pauses } from './pauses.ts'
 
 /** What Kafka takes for a topic's name. */
 const TOPIC_NAME = /^[A-Za-z0-9._-]{1,249}$/
@@ -25,11 +23,8 @@ const TOPIC_NAME = /^[A-Za-z0-9._-]{1,249}$/
 /** Milliseconds after which a look-up is told of. */
 const LONG_LOOKUP_MS = 2_000
 
-/**
- * Milliseconds after its end for which a pause is still told of: until then it
- * is tried again, or there was nothing more to try, and nobody knows of a fault.
- */
-const TELL_AFTER_MS = 10_000
+/** Milliseconds between two looks whether an adoption has ended of which the relay has not told yet. */
+const ADOPTION_LOOK_MS = 1_000
 
 /** How often a topic's partition count is compared with the broker's. */
 const RECHECK_MS = 60_000
@@ -37,18 +32,16 @@ const RECHECK_MS = 60_000
 interface Topic {
   readonly aggregateTypes: Set<string>
   partitionCount: number | null
+  /** Counts of before: what was sent under them may lie elsewhere. */
+  earlierCounts: readonly number[]
+  /** The adoption of another count under which the topic rests, as the relay has told; `null` when none is. */
+  adoption: string | null
+  /** What the relay has told of it last; `null` when nothing. */
+  told: AdoptedTopic | null
   checkedAt: number
   /** When the look-up under way began; `null` when none is. */
   checkingSince: number | null
   warning: string | null
-}
-
-interface Pause {
-  readonly kind: 'outage' | 'destination'
-  readonly reason: string
-  /** Failures in a row. */
-  readonly attempts: number
-  readonly until: number
 }
 
 export interface DestinationsOptions {
@@ -66,11 +59,12 @@ export interface DestinationsOptions {
 export class Destinations {
   readonly #options: DestinationsOptions
   readonly #topics = new Map<string, Topic>()
-  readonly #pauses = new Map<string, Pause & { readonly topic: string; readonly partition: number | null }>()
+  readonly #pauses: Pauses
   readonly #lookups = new Set<Promise<void>>()
 
   constructor(options: DestinationsOptions) {
     this.#options = options
+    this.#pauses = new Pauses(options)
   }
 
   /**
@@ -84,13 +78,45 @@ export class Destinations {
     const topic = this.#topicNamed(name)
     // An event with a topic of its own says nothing about where the rest of its type goes.
     if (event.topic === null) topic.aggregateTypes.add(event.aggregate.type)
+    if (topic.adoption !== null) return null
     if (topic.partitionCount === null) {
       this.#look(name, topic)
       return null
     }
     if (now - topic.checkedAt > RECHECK_MS) this.#look(name, topic)
     const partition = partitionOf(event.keyHash, topic.partitionCount)
-    return this.#rests(name, null, now) || this.#rests(name, partition, now) ? null : { topic: name, partition }
+    const where = { topic: name, partition }
+    return this.#pauses.has({ ...where, partition: null }, now) || this.#pauses.has(where, now) ? null : where
+  }
+
+  /** Where `event` may lie if it was sent before: by the count in force, which `where` follows, and by those of before. */
+  placesOf(event: OutboxEvent, where: TopicPartition): readonly TopicPartition[] {
+    const counts = this.#topicNamed(where.topic).earlierCounts
+    const partitions = new Set([where.partition, ...counts.map((count) => partitionOf(event.keyHash, count))])
+    return [...partitions].map((partition) => ({ ...where, partition }))
+  }
+
+  /**
+   * Takes note of topics whose count is being changed, which rest until that has
+   * ended, and of those whose count is another than was known. Returns the names
+   * of both: nothing may be sent to them that was placed before.
+   */
+  adopt(adopted: readonly AdoptedTopic[]): readonly string[] {
+    return adopted.flatMap((told) => {
+      const topic = this.#topicNamed(told.topic)
+      if (isDeepStrictEqual(topic.told, told)) return []
+      // A look-up under way may have its answer from before.
+      topic.told = told
+      topic.adoption = told.adoption
+      topic.partitionCount = null
+      this.#options.onChange()
+      return [told.topic]
+    })
+  }
+
+  /** The topics that rest while another count is adopted. */
+  get adopting(): readonly { readonly topic: string; readonly adoption: string }[] {
+    return [...this.#topics].flatMap(([topic, { adoption }]) => (adoption === null ? [] : [{ topic, adoption }]))
   }
 
   /** The topic of a key, by the rule or by the event's own override. A rule that fails names one that cannot be: it rests, alone and by name. */
@@ -108,44 +134,37 @@ export class Destinations {
 
   /** Notes a failed publish that says something about the destination, and lets it rest for longer each time. */
   failed(error: PublishError): void {
+    const { topic, reason } = error
     const isDestination = error.kind === 'destination'
-    this.#pause(
-      error.topic,
-      isDestination ? null : error.partition,
-      isDestination ? 'destination' : 'outage',
-      error.reason,
-    )
+    if (isDestination) this.#pauses.add({ topic, partition: null }, 'destination', reason)
+    else this.#pauses.add({ topic, partition: error.partition }, 'outage', reason)
     // The topic is looked up again before anything more is sent to it.
     if (isDestination) this.#topicNamed(error.topic).partitionCount = null
   }
 
   /** Notes a success: the destination's pauses start small again. */
   succeeded({ topic, partition }: TopicPartition): void {
-    if (this.#pauses.size === 0) return
-    this.#pauses.delete(keyOf(topic, partition))
-    this.#pauses.delete(keyOf(topic, null))
+    this.#pauses.delete({ topic, partition })
+    this.#pauses.delete({ topic, partition: null })
   }
 
   /** What a read at `now` should leave out: all that rests, topics that are being looked up, and what is `busy` besides. */
   exclusions(now: number, busy: readonly TopicPartition[]): readonly Exclusion[] {
-    const resting = [...this.#pauses.values()].filter(({ until }) => until > now)
     const unknown = [...this.#topics].flatMap(([topic, { partitionCount, checkingSince }]) =>
       partitionCount === null && checkingSince !== null ? [{ topic, partition: null }] : [],
     )
-    return [...resting, ...unknown, ...busy].map((pause) => this.#toExclusion(pause))
+    const adopting = this.adopting.map(({ topic }) => ({ topic, partition: null }))
+    return [...this.#pauses.resting(now), ...unknown, ...adopting, ...busy].map((pause) => this.#toExclusion(pause))
   }
 
   /** Milliseconds until the next pause ends; `null` when nothing rests. */
   nextChangeInMs(): number | null {
-    const now = this.#options.clock.now()
-    const waits = [...this.#pauses.values()].map(({ until }) => until - now).filter((wait) => wait > 0)
-    return waits.length === 0 ? null : Math.min(...waits)
+    return this.#pauses.nextEndInMs()
   }
 
   /** What rests or is being tried again, and topics that take long to look up, for readiness. */
   paused(): readonly PausedDestination[] {
-    const now = this.#options.clock.now()
-    const before = now - LONG_LOOKUP_MS
+    const before = this.#options.clock.now() - LONG_LOOKUP_MS
     const unknown = [...this.#topics].flatMap(([topic, { partitionCount, checkingSince }]) =>
       partitionCount === null && checkingSince !== null && checkingSince <= before
         ? [
@@ -158,13 +177,13 @@ export class Destinations {
           ]
         : [],
     )
-    const resting = [...this.#pauses.values()].filter(({ until }) => until + TELL_AFTER_MS > now)
-    return [...unknown, ...resting.map(({ topic, partition, kind, reason }) => ({ topic, partition, kind, reason }))]
+    return [...unknown, ...this.#pauses.told()]
   }
 
   /** What an operator should know of topics that work all the same. */
   warnings(): readonly string[] {
-    return [...this.#topics.values()].flatMap(({ warning }) => (warning === null ? [] : [warning]))
+    const adopting = this.adopting.map(({ topic }) => `Topic ${topic} rests while another partition count is adopted`)
+    return [...adopting, ...[...this.#topics.values()].flatMap(({ warning }) => (warning === null ? [] : [warning]))]
   }
 
   /** Resolves once no look-up is running. */
@@ -178,26 +197,15 @@ export class Destinations {
     const topic: Topic = {
       aggregateTypes: new Set(),
       partitionCount: null,
+      earlierCounts: [],
+      adoption: null,
+      told: null,
       checkedAt: 0,
       checkingSince: null,
       warning: null,
     }
     this.#topics.set(name, topic)
     return topic
-  }
-
-  #rests(topic: string, partition: number | null, now: number): boolean {
-    const pause = this.#pauses.get(keyOf(topic, partition))
-    return pause !== undefined && pause.until > now
-  }
-
-  #pause(topic: string, partition: number | null, kind: Pause['kind'], reason: string): void {
-    const { clock, logger } = this.#options
-    const key = keyOf(topic, partition)
-    const attempts = (this.#pauses.get(key)?.attempts ?? 0) + 1
-    const pauseMs = backoffMs(kind === 'outage' ? outageBackoff : destinationBackoff, attempts, clock.random())
-    if (attempts === 1) logger.warn({ topic, partition, kind, reason }, 'Destination paused')
-    this.#pauses.set(key, { topic, partition, kind, reason, attempts, until: clock.now() + pauseMs })
   }
 
   #toExclusion({ topic, partition }: { topic: string; partition: number | null }): Exclusion {
@@ -210,7 +218,8 @@ export class Destinations {
   }
 
   #look(name: string, topic: Topic): void {
-    if (topic.checkingSince !== null || this.#rests(name, null, this.#options.clock.now())) return
+    if (topic.checkingSince !== null || this.#pauses.has({ topic: name, partition: null }, this.#options.clock.now()))
+      return
     topic.checkingSince = this.#options.clock.now()
     const lookup = this.#lookUp(name, topic).finally(() => {
       topic.checkingSince = null
@@ -223,9 +232,19 @@ export class Destinations {
   async #lookUp(name: string, topic: Topic): Promise<void> {
     const { clock, logger, registry } = this.#options
     try {
-      const recorded = await registry.recorded(name)
-      const found = await this.#describeOrCreate(name, recorded)
-      const count = recorded ?? (await registry.record(name, found.partitionCount))
+      const before = await registry.recorded(name)
+      const found = await this.#describeOrCreate(name, before?.partitionCount ?? null)
+      const { told } = topic
+      // Asked last: the broker took its time, and another count may have been adopted meanwhile.
+      const recorded = await registry.record(name, found.partitionCount)
+      if (topic.told !== told) return
+      topic.earlierCounts = recorded.earlierCounts
+      if (recorded.adoption !== null) {
+        topic.partitionCount = null
+        this.#pauses.wait({ topic: name, partition: null }, ADOPTION_LOOK_MS)
+        return
+      }
+      const count = recorded.partitionCount
       if (found.partitionCount < count) {
         const reason = `it has ${found.partitionCount} partitions and ${count} are recorded`
         throw new PublishError({ topic: name }, { kind: 'destination', outcome: 'refused', reason })
@@ -237,7 +256,7 @@ export class Destinations {
       topic.partitionCount = count
       measureTopic({ ...found, name, usedPartitionCount: count })
       topic.checkedAt = clock.now()
-      this.#pauses.delete(keyOf(name, null))
+      this.#pauses.delete({ topic: name, partition: null })
       logger.debug({ topic: name, partitions: count }, 'Topic known')
     } catch (error) {
       // A re-check that fails changes nothing: sends will tell.
@@ -245,7 +264,8 @@ export class Destinations {
       topic.partitionCount = null
       const known = error instanceof PublishError
       const reason = known ? error.reason : 'the database could not be asked for its partition count'
-      this.#pause(name, null, known && error.kind === 'destination' ? 'destination' : 'outage', reason)
+      const kind = known && error.kind === 'destination' ? 'destination' : 'outage'
+      this.#pauses.add({ topic: name, partition: null }, kind, reason)
     }
   }
 
@@ -265,8 +285,4 @@ export class Destinations {
       partitionCount: recorded ?? createTopics.partitionCount,
     })
   }
-}
-
-function keyOf(topic: string, partition: number | null): string {
-  return `${topic}/${partition ?? '*'}`
 }

@@ -52,7 +52,7 @@ export interface HeldRunsOptions {
 
 export class HeldRuns {
   readonly #options: HeldRunsOptions
-  readonly #running = new Map<Promise<void>, number>()
+  readonly #running = new Map<Promise<void>, KeyRef>()
 
   constructor(options: HeldRunsOptions) {
     this.#options = options
@@ -73,7 +73,7 @@ export class HeldRuns {
           this.#running.delete(running)
           onChange([due.ref.lane])
         })
-      this.#running.set(running, due.ref.lane)
+      this.#running.set(running, due.ref)
     }
   }
 
@@ -84,7 +84,12 @@ export class HeldRuns {
 
   /** The lanes that have a run: they are not given back under it. */
   get lanes(): ReadonlySet<number> {
-    return new Set(this.#running.values())
+    return new Set([...this.#running.values()].map(({ lane }) => lane))
+  }
+
+  /** Whether no key of a topic has a run. */
+  isIdle(topic: string): boolean {
+    return [...this.#running.values()].every((ref) => ref.topic !== topic)
   }
 
   async idle(): Promise<void> {

@@ -14,11 +14,12 @@ import type { Shutdown } from '../lifecycle/running.ts'
 import type { Term } from '../lifecycle/term.ts'
 import { Wake } from '../lifecycle/wake.ts'
 import type { TopicRule } from '../outbox/topic-rule.ts'
-import type { LaneGrant, Ownership, RelaySource, TopicRegistry } from '../source.ts'
+import type { AdoptedTopic, LaneGrant, Ownership, RelaySource, TopicRegistry } from '../source.ts'
 import { ATTR_ERROR_TYPE, ATTR_OUTBOX, outboxName } from '../telemetry/attributes.ts'
 import { getInstruments } from '../telemetry/metrics.ts'
 import { untraced } from '../telemetry/tracing.ts'
 import type { Publisher, TopicPartition, TopicSpec } from '../transport.ts'
+import { Adoptions } from './adoptions.ts'
 import { CallWatch, unlessAborted, within } from './call-watch.ts'
 import { Chores } from './chores.ts'
 import { Destinations } from './destinations.ts'
@@ -55,6 +56,8 @@ export interface LaneLoopOptions {
   readonly logger: Logger
   /** Lanes that are ours no longer: given back, or found lost. */
   readonly onGone: (lanes: readonly number[]) => void
+  /** The adoptions for which nothing is on its way any more. */
+  readonly onRest: (adoptions: readonly string[]) => void
 }
 
 export class LaneLoop {
@@ -75,6 +78,7 @@ export class LaneLoop {
   readonly #reader: LaneReader
   readonly #queues: PartitionQueues
   readonly #chores: Chores
+  readonly #adoptions: Adoptions
   #fencedCount = 0
 
   constructor(options: LaneLoopOptions) {
@@ -125,6 +129,7 @@ export class LaneLoop {
     }
     this.#heldRuns = new HeldRuns({ ...apart, skips: new Skips(apart) })
     this.#reader = new LaneReader(withHolding)
+    this.#adoptions = new Adoptions({ ...parts, heldRuns: this.#heldRuns })
   }
 
   /** Takes over the lanes that the relay says are ours. */
@@ -159,6 +164,12 @@ export class LaneLoop {
     this.#holding.learn(lanes.filter((lane) => this.#hand.holds(lane)))
   }
 
+  /** Partition counts are being changed, or were. */
+  adopted(topics: readonly AdoptedTopic[]): void {
+    this.#adoptions.learn(topics)
+    this.#wake.wake()
+  }
+
   /** What the worker says of itself, but for the broker. */
   report(): Omit<WorkerReport, 'brokerProblem'> {
     return {
@@ -180,6 +191,7 @@ export class LaneLoop {
       while (!draining.aborted) {
         this.#heldRuns.start()
         await this.#giveBackYielded()
+        this.#adoptions.tellRest()
         if (!(await this.#reader.pass())) await this.#wake.within(this.#pauseMs(), draining)
       }
       for (const taken of this.#queues.clear()) this.#hand.drop(taken)

@@ -1,11 +1,12 @@
 /** The SQL on `lane_leases` and `relay_workers`. All times are the database's. */
 import type { Knex } from 'knex'
-import type { DirectoryView, LaneGrant, LaneRelease, Ownership, Settlement } from '../source.ts'
+import type { AdoptedTopic, DirectoryView, LaneGrant, LaneRelease, Ownership, Settlement } from '../source.ts'
 import { toLeaseColumns, toSettlement } from './outbox-queries.ts'
 
 /**
- * Extends the life of `owners` and shows every lane, every live worker, and the
- * lanes in which something is asked of a held key: one statement a second for a
+ * Extends the life of `owners` and shows every lane, every live worker, the
+ * lanes in which something is asked of a held key, and the topics whose
+ * partition count was ever changed, which are few: one statement a second for a
  * whole relay process.
  *
  * It writes to `relay_workers` alone, so it never waits for the share locks
@@ -15,7 +16,12 @@ import { toLeaseColumns, toSettlement } from './outbox-queries.ts'
  */
 export async function renewWorkers(db: Knex, owners: readonly string[], leaseMs: number): Promise<DirectoryView> {
   const { rows } = await db.raw<{
-    rows: { lanes: [number, string | null, string, number, string][]; live: string[]; requested: number[] }[]
+    rows: {
+      lanes: [number, string | null, string, number, string][]
+      live: string[]
+      requested: number[]
+      adopted: AdoptedTopic[]
+    }[]
   }>(
     `with renewed as (
        insert into relay_workers (owner, expires_at)
@@ -29,7 +35,13 @@ export async function renewWorkers(db: Knex, owners: readonly string[], leaseMs:
           and owner <> all(cast(:owners as uuid[])))
      select (select json_agg(json_build_array(lane, owner, token::text, crashes, doubt::text) order by lane) from lane_leases) as lanes,
             (select coalesce(array_agg(owner::text), '{}') from relay_workers where expires_at > clock_timestamp()) as live,
-            (select coalesce(array_agg(distinct lane), '{}') from held_keys where holder = 'relay' and request is not null) as requested`,
+            (select coalesce(array_agg(distinct lane), '{}') from held_keys where holder = 'relay' and request is not null) as requested,
+            (select coalesce(json_agg(json_build_object(
+                      'topic', topic,
+                      'partitionCount', partition_count,
+                      'adoption', case when rests_until between clock_timestamp() and clock_timestamp() + interval '1 minute' then adoption end) order by topic), '[]')
+               from topics
+              where adoption is not null) as adopted`,
     { owners, leaseMs },
   )
   const [view] = rows
@@ -43,6 +55,7 @@ export async function renewWorkers(db: Knex, owners: readonly string[], leaseMs:
     })),
     liveOwners: [...new Set([...(view?.live ?? []), ...owners])],
     requestedLanes: view?.requested ?? [],
+    adoptedTopics: view?.adopted ?? [],
   }
 }
 
@@ -128,6 +141,16 @@ export async function resetCrashes(db: Knex, ownership: Ownership): Promise<Sett
 /** Forgets a worker: what it still owns can be claimed at once. */
 export async function deleteWorker(db: Knex, owner: string): Promise<void> {
   await db('relay_workers').where({ owner }).delete()
+}
+
+/** Notes for which adoptions a worker is at rest. A worker that is forgotten meanwhile owns no lane, and rests. */
+export async function noteRest(db: Knex, owner: string, adoptions: readonly string[]): Promise<void> {
+  await db.raw(
+    `update relay_workers
+        set resting = cast(:adoptions as uuid[])
+      where owner = :owner`,
+    { owner, adoptions },
+  )
 }
 
 /**

@@ -2,6 +2,7 @@
  * The lanes of one relay process: renewed, balanced and handed to its workers,
  * for all of them in one statement a second.
  */
+import { isDeepStrictEqual } from 'node:util'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
 import { termOf } from '../lifecycle/term.ts'
@@ -45,8 +46,12 @@ export class Leases {
     const working = crew.working
     if (working.length === 0) return
     const view = await this.#renew(working, (found) => {
-      for (const member of working) this.#reconcile(member, found)
+      for (const member of working) {
+        this.#tellTopics(member, found)
+        this.#reconcile(member, found)
+      }
     })
+    await this.#noteRest(working)
     this.hasPeers = view.liveOwners.length > working.length
     await this.#balance(working, view)
     this.#ticks += 1
@@ -98,6 +103,22 @@ export class Leases {
     member.grants.clear()
     for (const grant of grants) member.grants.set(grant.lane, grant)
     this.#handOut(member)
+  }
+
+  /** Before any lane is handed out: a worker that was frozen knows counts of before. */
+  #tellTopics(member: CrewMember, { adoptedTopics }: DirectoryView): void {
+    if (isDeepStrictEqual(member.toldTopics, adoptedTopics)) return
+    member.toldTopics = adoptedTopics
+    member.handle.line.post({ kind: 'topics', topics: adoptedTopics })
+  }
+
+  async #noteRest(working: readonly CrewMember[]): Promise<void> {
+    for (const member of working) {
+      const { owner, atRest } = member
+      if (isDeepStrictEqual(member.notedRest, atRest)) continue
+      await this.#options.directory.rest(owner, atRest)
+      member.notedRest = atRest
+    }
   }
 
   async #balance(working: readonly CrewMember[], view: DirectoryView): Promise<void> {

@@ -53,6 +53,8 @@ export class PartitionQueue {
   /** Resolves when the last send that has a turn so far has ended. */
   #lastTurn: Promise<void> = Promise.resolve()
   #draining: Promise<void> | null = null
+  /** Sends that have a turn and have not ended. */
+  #turns = 0
   /** Failed sends in a row; an attempt's number is one more. */
   #failures = 0
   /** When the batch in flight was sent, on the relay's clock; `null` when none is. */
@@ -92,6 +94,11 @@ export class PartitionQueue {
     })
   }
 
+  /** Whether nothing waits and nothing is on its way. */
+  get isIdle(): boolean {
+    return this.#waiting.length === 0 && this.#draining === null && this.#turns === 0
+  }
+
   /** How much is in flight. */
   get load(): { readonly count: number; readonly bytes: number } {
     return { count: this.#inFlight.length, bytes: this.#inFlight.reduce((sum, { bytes }) => sum + bytes, 0) }
@@ -127,10 +134,12 @@ export class PartitionQueue {
     const before = this.#lastTurn
     const { promise, resolve } = Promise.withResolvers<void>()
     this.#lastTurn = promise
+    this.#turns += 1
     await before
     try {
       return await send()
     } finally {
+      this.#turns -= 1
       resolve()
     }
   }

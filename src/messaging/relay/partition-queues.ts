@@ -67,14 +67,23 @@ export class PartitionQueues {
     )
   }
 
-  /** Empties every queue of what is not in flight. */
-  clear(): readonly HandEvent[] {
-    return [...this.#queues.values()].flatMap((queue) => queue.clear())
+  /** Empties every queue, or those to one topic, of what is not in flight. */
+  clear(topic?: string): readonly HandEvent[] {
+    return this.#to(topic).flatMap((queue) => queue.clear())
+  }
+
+  /** Whether nothing waits for a topic, and nothing is on its way to it. */
+  isIdle(topic: string): boolean {
+    return this.#to(topic).every((queue) => queue.isIdle)
   }
 
   /** Resolves once nothing is in flight. */
   async idle(): Promise<void> {
     await Promise.all([...this.#queues.values()].map((queue) => queue.idle()))
+  }
+
+  #to(topic?: string): readonly PartitionQueue[] {
+    return [...this.#queues.values()].filter(({ where }) => topic === undefined || where.topic === topic)
   }
 }
 

@@ -8,6 +8,7 @@ import {
   claimLanes,
   deleteWorker,
   lockLease,
+  noteRest,
   releaseLanes,
   renewWorkers,
   resetCrashes,
@@ -75,6 +76,9 @@ export function createPostgresDirectory(db: Knex): LaneDirectory {
     claim: async (owner, lanes) => await claimLanes(db, owner, lanes),
     retire: async (owner) => {
       await deleteWorker(db, owner)
+    },
+    rest: async (owner, adoptions) => {
+      await noteRest(db, owner, adoptions)
     },
   }
 }

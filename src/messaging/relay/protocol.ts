@@ -1,6 +1,6 @@
 /** What the relay and its workers say to each other. Plain data: it is cloned on the way between threads. */
 import type { Term } from '../lifecycle/term.ts'
-import type { LaneGrant, PausedDestination } from '../source.ts'
+import type { AdoptedTopic, LaneGrant, PausedDestination } from '../source.ts'
 
 export type ToWorker =
   /** All lanes that the worker owns from now on; what is missing is lost. */
@@ -13,6 +13,8 @@ export type ToWorker =
   | { readonly kind: 'wake'; readonly lanes: readonly number[] }
   /** An operator has asked something of a held key in these lanes. */
   | { readonly kind: 'requests'; readonly lanes: readonly number[] }
+  /** The topics whose partition count was ever changed, as they stand now. */
+  | { readonly kind: 'topics'; readonly topics: readonly AdoptedTopic[] }
   /** Finish what is in hand, give every lane back and end. */
   | { readonly kind: 'drain' }
   /** The grace period is over: give up what is in hand. */
@@ -24,6 +26,8 @@ export type FromWorker =
   | { readonly kind: 'heartbeat'; readonly report: WorkerReport }
   /** These lanes were given back, or found lost. */
   | { readonly kind: 'gone'; readonly lanes: readonly number[] }
+  /** Nothing is on its way to the topics of these adoptions, nor will be before they end. */
+  | { readonly kind: 'at rest'; readonly adoptions: readonly string[] }
   | { readonly kind: 'drained' }
 
 /** What a worker says of itself. */

@@ -90,12 +90,16 @@ export class Skips {
   /** Where the event lies on its topic; `null` when it does not. */
   async #find(event: OutboxEvent): Promise<Found | NotYet | null> {
     const { publisher, destinations, clock, logger, draining } = this.#options
-    const where = destinations.place(event, clock.now())
-    if (where === null) return { kind: 'not yet', againInMs: destinations.nextChangeInMs() ?? LOOK_AGAIN_MS }
-    const search = { ...where, eventId: event.id, from: new Date(event.createdAt.getTime() - CLOCKS_DIFFER_MS) }
+    const placed = destinations.place(event, clock.now())
+    if (placed === null) return { kind: 'not yet', againInMs: destinations.nextChangeInMs() ?? LOOK_AGAIN_MS }
+    const from = new Date(event.createdAt.getTime() - CLOCKS_DIFFER_MS)
+    let where = placed
     try {
-      const offset = await publisher.findEvent(search, { signal: draining })
-      return offset === null ? null : { kind: 'found', where, offset }
+      for (where of destinations.placesOf(event, placed)) {
+        const offset = await publisher.findEvent({ ...where, eventId: event.id, from }, { signal: draining })
+        if (offset !== null) return { kind: 'found', where, offset }
+      }
+      return null
     } catch (error) {
       const reason = error instanceof PublishError ? error.reason : 'UNCLASSIFIED'
       if (!draining.aborted)

@@ -98,6 +98,7 @@ export async function runWorker(parts: WorkerParts): Promise<void> {
     settings,
     shutdown: { draining: drain.signal, cancelled: cancel.signal },
     onGone: (lanes) => line.post({ kind: 'gone', lanes }),
+    onRest: (adoptions) => line.post({ kind: 'at rest', adoptions }),
   })
   const broker = new BrokerWatch({ publisher, clock })
 
@@ -117,6 +118,9 @@ export async function runWorker(parts: WorkerParts): Promise<void> {
         return
       case 'requests':
         loop.requested(message.lanes)
+        return
+      case 'topics':
+        loop.adopted(message.topics)
         return
       case 'drain':
         drain.abort()

@@ -25,6 +25,7 @@ import type {
   RelaySource,
   Settlement,
   SkipRequest,
+  TopicRecord,
   TopicRegistry,
 } from '../source.ts'
 import { InMemoryLanes } from './in-memory-lanes.ts'
@@ -273,7 +274,8 @@ export class InMemoryOutbox implements RelaySource, LaneDirectory, TopicRegistry
     return this.#options.around('renew', () => {
       for (const owner of owners) this.#lanes.renew(owner, leaseMs)
       const requested = [...this.#keys.values()].filter(({ request }) => request !== null).map(({ lane }) => lane)
-      return { lanes: this.lanes, liveOwners: this.#lanes.liveOwners, requestedLanes: [...new Set(requested)] }
+      const requestedLanes = [...new Set(requested)]
+      return { lanes: this.lanes, liveOwners: this.#lanes.liveOwners, requestedLanes, adoptedTopics: [] }
     })
   }
 
@@ -298,15 +300,21 @@ export class InMemoryOutbox implements RelaySource, LaneDirectory, TopicRegistry
     })
   }
 
-  recorded(topic: string): Promise<number | null> {
-    return this.#options.around('recorded', () => this.#topics.get(topic) ?? null)
+  /** Nobody adopts another partition count here. */
+  async rest(): Promise<void> {}
+
+  recorded(topic: string): Promise<TopicRecord | null> {
+    return this.#options.around('recorded', () => {
+      const count = this.#topics.get(topic)
+      return count === undefined ? null : recordOf(count)
+    })
   }
 
-  record(topic: string, partitionCount: number): Promise<number> {
+  record(topic: string, partitionCount: number): Promise<TopicRecord> {
     return this.#options.around('record', () => {
       const count = this.#topics.get(topic) ?? partitionCount
       this.#topics.set(topic, count)
-      return count
+      return recordOf(count)
     })
   }
 
@@ -360,6 +368,10 @@ export class InMemoryOutbox implements RelaySource, LaneDirectory, TopicRegistry
     if (!rows) throw new RangeError(`There is no lane ${lane}`)
     return rows
   }
+}
+
+function recordOf(partitionCount: number): TopicRecord {
+  return { partitionCount, earlierCounts: [], adoption: null }
 }
 
 function isPending({ visible, held }: Row): boolean {

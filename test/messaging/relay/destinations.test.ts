@@ -13,7 +13,10 @@ function createDestinations({ topicFor = () => TOPIC }: { topicFor?: TopicRule }
   const broker = new InMemoryBroker({ topics: { [TOPIC]: 8 } })
   const destinations = new Destinations({
     publisher: broker.createPublisher(),
-    registry: { recorded: async () => null, record: async (_, count) => count },
+    registry: {
+      recorded: async () => null,
+      record: async (_, partitionCount) => ({ partitionCount, earlierCounts: [], adoption: null }),
+    },
     topicFor,
     createTopics: { partitionCount: 8, replicationFactor: null },
     clock: { now: () => time.now, pause: async () => {}, random: () => 0 },

@@ -470,9 +470,10 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
 
   contract('keeps the first partition count that was recorded', async (under) => {
     expect(await under.topics.recorded('order.events')).toBeNull()
-    expect(await under.topics.record('order.events', 8)).toBe(8)
-    expect(await under.topics.record('order.events', 12)).toBe(8)
-    expect(await under.topics.recorded('order.events')).toBe(8)
+    const record = { partitionCount: 8, earlierCounts: [], adoption: null }
+    expect(await under.topics.record('order.events', 8)).toEqual(record)
+    expect(await under.topics.record('order.events', 12)).toEqual(record)
+    expect(await under.topics.recorded('order.events')).toEqual(record)
   })
 }
 

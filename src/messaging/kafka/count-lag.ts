@@ -1,0 +1,73 @@
+/** How far consumer groups are behind, as the brokers know it: for groups of any service and any language. */
+import { InvalidOptionError, PublishError } from '../errors.ts'
+import { systemClock } from '../lifecycle/clock.ts'
+import { closeAdmin, openAdmin } from './admin-client.ts'
+import { Aborted, startDeadline, unlessAborted } from './deadline.ts'
+import { understand } from './failures.ts'
+import { type KafkaOptions, resolveKafkaOptions } from './options.ts'
+
+/** Milliseconds for an answer. */
+const COUNT_MS = 10_000
+/** Milliseconds between two questions while brokers do not know who is to answer. */
+const AGAIN_MS = 250
+
+/** Whose lag, on which topic. */
+export interface LagOptions extends KafkaOptions {
+  readonly topic: string
+  /** At least one. A group that has committed nothing has all of the topic before it. */
+  readonly groups: readonly string[]
+}
+
+/**
+ * Resolves to how many records of `topic` lie before `groups`, taken together:
+ * what they have committed, against the end of each partition. Rejects with
+ * {@link PublishError} when the brokers do not tell; throws
+ * {@link InvalidOptionError} if an option cannot be used.
+ */
+export async function countLag({ topic, groups, ...kafka }: LagOptions): Promise<bigint> {
+  if (groups.length === 0) throw new InvalidOptionError('groups', groups, 'at least one')
+  const open = openAdmin(resolveKafkaOptions(kafka))
+  using deadline = startDeadline(COUNT_MS, new AbortController().signal)
+  try {
+    await unlessAborted(open.connected, deadline.signal)
+    return await unlessAborted(countUntilTold(), deadline.signal)
+  } catch (error) {
+    const { kind, reason, cause } = understand(error)
+    const said = error instanceof Aborted ? 'REQUEST_TIMED_OUT' : reason
+    throw new PublishError({ topic }, { kind, outcome: 'refused', reason: said, cause })
+  } finally {
+    await closeAdmin(open)
+  }
+
+  /** A group's coordinator moves about, above all when the group has just begun. */
+  async function countUntilTold(): Promise<bigint> {
+    for (;;) {
+      try {
+        return await count()
+      } catch (error) {
+        if (understand(error).kind !== 'outage' || deadline.signal.aborted) throw error
+        await systemClock.pause(AGAIN_MS, deadline.signal)
+      }
+    }
+  }
+
+  async function count(): Promise<bigint> {
+    // First what was committed, then the ends: what comes in between counts.
+    const committed = await Promise.all(groups.map((groupId) => committedBy(groupId)))
+    const ends = await open.admin.fetchTopicOffsets(topic)
+    let lag = 0n
+    for (const { partition, high, low } of ends) {
+      for (const offsets of committed) {
+        const next = offsets.get(partition) ?? BigInt(low)
+        if (BigInt(high) > next) lag += BigInt(high) - next
+      }
+    }
+    return lag
+  }
+
+  async function committedBy(groupId: string): Promise<ReadonlyMap<number, bigint>> {
+    const [entry] = await open.admin.fetchOffsets({ groupId, topics: [topic] })
+    const known = (entry?.partitions ?? []).filter(({ offset }) => BigInt(offset) >= 0n)
+    return new Map(known.map(({ partition, offset }) => [partition, BigInt(offset)]))
+  }
+}

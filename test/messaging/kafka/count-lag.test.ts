@@ -1,0 +1,40 @@
+import { expect, test } from '@jest/globals'
+import { countLag, createKafkaSubscriber } from '../../../src/messaging/kafka/index.ts'
+import { eventually } from '../../../src/messaging/testing/index.ts'
+import { testBrokers, uniqueTopic } from '../../support/kafka.ts'
+import { batchOf, never, openPublisher } from './publishing.ts'
+
+const brokers = testBrokers()
+
+test('counts what lies before each group: all of it before one that has committed nothing', async () => {
+  await using publisher = openPublisher({ brokers })
+  const [topic, group, other] = ['lag', 'group', 'other'].map(uniqueTopic)
+  if (!topic || !group || !other) throw new Error('There are three names')
+  await publisher.createTopic(topic, { partitionCount: 2, replicationFactor: null })
+  await publisher.publish(batchOf(topic, 0, 'first', 3), { signal: never })
+  const lagOf = (...groups: readonly string[]) => countLag({ brokers, clientId: 'lag-test', topic, groups })
+  const subscription = createKafkaSubscriber({ brokers, clientId: 'lag-test' }).subscribe({
+    groupId: group,
+    topics: [topic],
+    startOffset: async () => 'earliest',
+    deliver: async ({ records }) => ({ nextOffset: (records.at(-1)?.offset ?? -1n) + 1n, pauseMs: 0 }),
+  })
+  try {
+    await eventually('all is committed', async () => (await lagOf(group)) === 0n)
+  } finally {
+    await subscription.stop()
+  }
+  await publisher.publish(batchOf(topic, 1, 'second', 4), { signal: never })
+
+  expect(await lagOf(group)).toBe(4n)
+  expect(await lagOf(other)).toBe(7n)
+  expect(await lagOf(group, other)).toBe(11n)
+})
+
+test('says that it cannot tell when the topic or the brokers are away, and refuses to ask for nobody', async () => {
+  const lag = { clientId: 'lag-test', topic: uniqueTopic('none'), groups: ['group'] }
+
+  await expect(countLag({ ...lag, brokers })).rejects.toMatchObject({ kind: 'destination' })
+  await expect(countLag({ ...lag, brokers: ['127.0.0.1:1'] })).rejects.toMatchObject({ kind: 'outage' })
+  await expect(countLag({ ...lag, brokers, groups: [] })).rejects.toThrow('Option groups must be at least one')
+})

@@ -1,0 +1,341 @@
+/** Partitions that were added to a topic come into use: no key is out of order, nothing is lost, and nobody else waits. */
+import { randomUUID } from 'node:crypto'
+import { expect, test } from '@jest/globals'
+import { startConsumer } from '../../../src/messaging/consumer/consumer.ts'
+import { defineHandlers } from '../../../src/messaging/consumer/handlers.ts'
+import { requestSkip } from '../../../src/messaging/dead-letters/requests.ts'
+import { defaultTopicFor } from '../../../src/messaging/outbox/topic-rule.ts'
+import { type AdoptPartitionsOptions, adoptPartitions } from '../../../src/messaging/relay/adopt-partitions.ts'
+import { createPostgresDirectory, createPostgresSource } from '../../../src/messaging/relay/postgres-source.ts'
+import { beginAdoption, selectTopic } from '../../../src/messaging/relay/topic-queries.ts'
+import { eventually } from '../../../src/messaging/testing/index.ts'
+import { orderEvent } from '../../support/events.ts'
+import { createEffects, effectsOf, writeEffect } from '../consumer/setting.ts'
+import { createRelaySetting, idsOn, owns, type RelaySetting, TOPIC, typesOf, unpublished } from './setting.ts'
+
+const noLag = async () => 0n
+
+/** Adds partitions to the topic, and adopts them. */
+async function growTo(
+  { broker, db }: RelaySetting,
+  count: number,
+  options: Partial<AdoptPartitionsOptions> = {},
+): Promise<{ before: number; after: number }> {
+  await broker.addPartitions(TOPIC, count)
+  return await adoptPartitions({ db, publisher: broker, topic: TOPIC, lag: noLag, ...options })
+}
+
+/** Records of the group's that are not committed yet. */
+function lagOf({ broker }: RelaySetting, groupId: string): () => Promise<bigint> {
+  return async () =>
+    Array.from({ length: 12 }, (_, partition) => partition).reduce((sum, partition) => {
+      const committed = broker.committed(groupId, { topic: TOPIC, partition }) ?? 0n
+      return sum + BigInt(broker.records(TOPIC, partition).length) - committed
+    }, 0n)
+}
+
+/** Consumers that have something before them until they are told to catch up. */
+function slowConsumers() {
+  let behind = 1n
+  let asked = 0
+  return {
+    lag: async () => {
+      asked += 1
+      return behind
+    },
+    /** Resolves once it was asked for some more times: whatever should not happen meanwhile has had its time. */
+    async askedOften() {
+      const then = asked
+      await eventually('the consumers are asked for', () => asked >= then + 4)
+    },
+    catchUp() {
+      behind = 0n
+    },
+  }
+}
+
+/** Resolves once a relay has renewed its leases for some more times. */
+async function renewals({ db }: RelaySetting, count: number): Promise<void> {
+  const seen = new Set<string>()
+  await eventually('renewals', async () => {
+    for (const { until } of await db('relay_workers').select(db.raw('expires_at::text as until'))) seen.add(until)
+    return seen.size > count
+  })
+}
+
+/** Which partitions have a key's records, in the order of their storing. */
+function placesOf({ broker }: RelaySetting, key: string): readonly number[] {
+  const records = broker.records(TOPIC).filter((record) => record.key === key)
+  return records.toSorted((a, b) => Number(a.timestamp) - Number(b.timestamp)).map(({ partition }) => partition)
+}
+
+test('two relays under load go over to the new partitions: each effect once and in order, and mutations go on', async () => {
+  await using setting = await createRelaySetting()
+  const { db, broker } = setting
+  await createEffects(db)
+  const relays = [setting.start(), setting.start()]
+  await Promise.all(relays.map((relay) => owns(relay, 32)))
+  await using consumer = startConsumer({
+    name: 'summary',
+    topics: [TOPIC],
+    db: setting.database.createPool(),
+    subscriber: broker.createSubscriber(),
+    handlers: defineHandlers({ OrderPlaced: writeEffect }),
+  })
+  const keys = Array.from({ length: 40 }, () => randomUUID())
+  let rounds = 0
+  const done = new AbortController()
+  const load = (async () => {
+    while (!done.signal.aborted) {
+      await setting.append(...keys.map((key) => orderEvent('OrderPlaced', key)))
+      rounds += 1
+    }
+  })()
+  await eventually('the load', () => rounds >= 5)
+
+  const adopted = await growTo(setting, 12, { lag: lagOf(setting, 'summary') })
+  const roundsThen = rounds
+  await eventually('mutations go on', () => rounds >= roundsThen + 5)
+  done.abort()
+  await load
+  await setting.drained()
+  await eventually('every effect', async () => (await effectsOf(db)).length === rounds * keys.length)
+
+  expect(adopted).toEqual({ before: 8, after: 12 })
+  expect(await selectTopic(db, TOPIC)).toEqual({ partitionCount: 12, earlierCounts: [8], adoption: null })
+  expect(idsOn(broker)).toHaveLength(rounds * keys.length)
+  const appended: { aggregate_id: string; id: string }[] = await db('outbox').orderBy('seq')
+  const effects: { aggregate_id: string; event_id: string }[] = await db('effects').orderBy('seq')
+  for (const key of keys) {
+    const inOrder = appended.filter(({ aggregate_id }) => aggregate_id === key).map(({ id }) => id)
+    expect(effects.filter(({ aggregate_id }) => aggregate_id === key).map(({ event_id }) => event_id)).toEqual(inOrder)
+  }
+  expect([8, 9, 10, 11].map((partition) => broker.records(TOPIC, partition).length > 0)).toContain(true)
+  expect(consumer.status().ready).toBe(true)
+  await eventually('nobody warns any more', () => relays.every((relay) => relay.status().problems.length === 0))
+})
+
+test('nothing goes to the topic before the consumers have caught up, and other topics flow meanwhile', async () => {
+  await using setting = await createRelaySetting()
+  const { db, broker } = setting
+  const relay = setting.start()
+  await setting.append(orderEvent('Before', 'order-1'))
+  await setting.drained()
+  const consumers = slowConsumers()
+  const growing = growTo(setting, 12, { lag: consumers.lag })
+  await consumers.askedOften()
+
+  await setting.append(orderEvent('During', 'order-1'), {
+    type: 'PaymentTaken',
+    aggregate: { type: 'payment', id: 'payment-1' },
+    payload: {},
+  })
+  await eventually('the other topic flows', async () => (await unpublished(db)) === 1)
+  expect(idsOn(broker, 'payment.events')).toHaveLength(1)
+  await eventually('it is told', () => relay.status().problems.join().includes('another partition count is adopted'))
+  expect(relay.status().ready).toBe(true)
+  await consumers.askedOften()
+  expect(await unpublished(db)).toBe(1)
+  consumers.catchUp()
+  await growing
+  await setting.drained()
+
+  expect(typesOf(broker, 'order-1')).toEqual(['Before', 'During'])
+})
+
+test('waits for a send that is under way, which ends where it began', async () => {
+  await using setting = await createRelaySetting()
+  const { broker } = setting
+  const relay = setting.start()
+  await owns(relay, 64)
+  // Of this key the two counts make different things.
+  const key = 'order-3'
+  await setting.append(orderEvent('First', key))
+  await setting.drained()
+  const hold = broker.faults.hold({ topic: TOPIC })
+  await setting.append(orderEvent('Second', key))
+  await hold.met
+  await setting.append(orderEvent('Third', key))
+  let asked = 0
+  const growing = growTo(setting, 12, {
+    lag: async () => {
+      asked += 1
+      return 0n
+    },
+  })
+  await eventually('it is told', () => relay.status().problems.join().includes('another partition count is adopted'))
+  await renewals(setting, 3)
+  expect(asked).toBe(0)
+  hold.release()
+  await growing
+  await setting.drained()
+
+  expect(typesOf(broker, key).toSorted()).toEqual(['First', 'Second', 'Third'])
+  const [first, second, third] = placesOf(setting, key)
+  expect(second).toBe(first)
+  expect(third).not.toBe(first)
+})
+
+test('a relay that starts meanwhile rests too, and is waited for', async () => {
+  await using setting = await createRelaySetting()
+  const { db, broker } = setting
+  const first = setting.start()
+  await setting.append(orderEvent('Before', 'order-1'))
+  await setting.drained()
+  const consumers = slowConsumers()
+  const growing = growTo(setting, 12, { lag: consumers.lag })
+  await eventually('it is told', () => first.status().problems.join().includes('another partition count is adopted'))
+  const second = setting.start()
+  await owns(second, 32)
+  await first.stop()
+  await owns(second, 64)
+  await setting.append(orderEvent('During', 'order-1'))
+  await eventually('it is told', () => second.status().problems.join().includes('another partition count is adopted'))
+  await consumers.askedOften()
+  expect(await unpublished(db)).toBe(1)
+  consumers.catchUp()
+  await growing
+  await setting.drained()
+
+  expect(typesOf(broker, 'order-1')).toEqual(['Before', 'During'])
+})
+
+test('when the consumers do not catch up in time the topic goes on as it was, and the error says what was waited for', async () => {
+  await using setting = await createRelaySetting()
+  setting.start()
+  await setting.append(orderEvent('Before', 'order-1'))
+  await setting.drained()
+
+  await expect(growTo(setting, 12, { lag: async () => 7n, timeoutMs: 1_500 })).rejects.toMatchObject({
+    code: 'MESSAGING_NOT_ADOPTED',
+    topic: TOPIC,
+    message: expect.stringContaining('its consumers have 7 records before them after 1500 ms'),
+  })
+  await setting.append(orderEvent('After', 'order-1'))
+  await setting.drained()
+
+  expect(await selectTopic(setting.db, TOPIC)).toEqual({ partitionCount: 8, earlierCounts: [], adoption: null })
+  expect(typesOf(setting.broker, 'order-1')).toEqual(['Before', 'After'])
+})
+
+test('consumers of which nobody can tell anything are waited for', async () => {
+  await using setting = await createRelaySetting()
+  setting.start()
+  await setting.append(orderEvent('Before', 'order-1'))
+  await setting.drained()
+  let asked = 0
+  const lag = async () => {
+    asked += 1
+    if (asked < 3) throw new Error('no answer')
+    return 0n
+  }
+
+  expect(await growTo(setting, 12, { lag })).toEqual({ before: 8, after: 12 })
+  expect(asked).toBe(3)
+})
+
+test('a caller that dies lets the topic go on as it was', async () => {
+  await using setting = await createRelaySetting()
+  const relay = setting.start()
+  await setting.append(orderEvent('Before', 'order-1'))
+  await setting.drained()
+  await beginAdoption(setting.db, TOPIC, randomUUID(), 2_000)
+  await eventually('it is told', () => relay.status().problems.join().includes('another partition count is adopted'))
+  await setting.append(orderEvent('After', 'order-1'))
+
+  await setting.drained()
+  expect(await selectTopic(setting.db, TOPIC)).toMatchObject({ partitionCount: 8, adoption: null })
+})
+
+test('of two callers one is refused, and a caller that gives up changes nothing', async () => {
+  await using setting = await createRelaySetting()
+  setting.start()
+  await setting.append(orderEvent('Before', 'order-1'))
+  await setting.drained()
+  const asked = Promise.withResolvers<void>()
+  const giveUp = new AbortController()
+  const lag = async () => {
+    asked.resolve()
+    return 1n
+  }
+  const first = growTo(setting, 12, { lag, signal: giveUp.signal })
+  await asked.promise
+
+  await expect(growTo(setting, 12)).rejects.toThrow('somebody else is at it')
+  giveUp.abort()
+  await expect(first).rejects.toThrow('it was given up')
+  expect(await growTo(setting, 12)).toEqual({ before: 8, after: 12 })
+})
+
+test('the lanes of a worker that was frozen in the middle of a send are lost to it', async () => {
+  await using setting = await createRelaySetting()
+  const { db } = setting
+  const relay = setting.start()
+  await setting.append(orderEvent('Before', 'order-1'))
+  await setting.drained()
+  await relay.stop()
+  await setting.append(orderEvent('Sent', 'order-1'))
+  const [frozen, lane] = [randomUUID(), (await db('outbox').where({ event_type: 'Sent' }).first('lane')).lane as number]
+  const directory = createPostgresDirectory(db)
+  await directory.renew([frozen], 60_000)
+  const [grant] = await directory.claim(frozen, [lane])
+  if (!grant) throw new Error('The lane is free')
+  const source = createPostgresSource({ db, topicFor: defaultTopicFor('') })
+  const ownership = { owner: frozen, leases: [grant] }
+  const request = { lanes: [{ lane, limit: 10 }], maxBytesPerLane: 1_000, inHand: [], exclusions: [] }
+  const events = await source.read(ownership, request)
+  await db('relay_workers').update({ expires_at: db.raw('clock_timestamp()') })
+
+  await growTo(setting, 12)
+
+  // It wakes up, is alive again at once, and nobody else has asked for the lane.
+  const view = await directory.renew([frozen], 60_000)
+  expect(view.lanes.find((state) => state.lane === lane)).toMatchObject({ owner: null, crashes: 1 })
+  expect(view.adoptedTopics).toEqual([{ topic: TOPIC, partitionCount: 12, adoption: null }])
+  expect(await source.settle(ownership, events)).toEqual({ changed: 0, fencedLanes: [lane] })
+})
+
+test('fewer partitions are refused, as many as before are no change, and a topic that is not there is named', async () => {
+  await using setting = await createRelaySetting()
+  const { db, broker } = setting
+  setting.start()
+  await setting.append(orderEvent('Before', 'order-1'))
+  await setting.drained()
+  const adopt = (topic: string) => adoptPartitions({ db, publisher: broker, topic, lag: noLag })
+
+  expect(await adopt(TOPIC)).toEqual({ before: 8, after: 8 })
+  await expect(adopt('none.events')).rejects.toThrow('the broker does not have it')
+  await db('topics').update({ partition_count: 9 })
+  await expect(adopt(TOPIC)).rejects.toThrow('it has 8 partitions, and 9 are in use')
+  await expect(adoptPartitions({ db, publisher: broker, topic: TOPIC, lag: noLag, timeoutMs: 0 })).rejects.toThrow(
+    'Option timeoutMs must be a positive whole number',
+  )
+})
+
+test('an event to be skipped counts as published when it lies where the old count had put it', async () => {
+  await using setting = await createRelaySetting()
+  const { db, broker } = setting
+  const first = setting.start()
+  await setting.append(orderEvent('Before', 'order-1'))
+  await setting.drained()
+  await first.stop()
+  await setting.append(orderEvent('Sent', 'order-3'), orderEvent('After', 'order-3'))
+  const { id, key_hash: hash } = await db('outbox').where({ event_type: 'Sent' }).first('id', 'key_hash')
+  // The last send of a relay that has vanished, of which it has told nobody.
+  const record = { key: 'order-3', value: '{}', headers: { event_id: id, event_type: 'Sent' } }
+  const batch = { topic: TOPIC, partition: (hash & 0x7fffffff) % 8, records: [record] }
+  await broker.publish(batch, { signal: new AbortController().signal })
+  await db('lane_leases').update({ owner: randomUUID() })
+
+  await growTo(setting, 12)
+  broker.faults.refuseRecords(({ headers }) => headers.event_type === 'Sent')
+  setting.start({ maxAttempts: 1 })
+  const parked = { holder: 'relay', topic: TOPIC, aggregateType: 'order', aggregateId: 'order-3' }
+  await eventually('the key is parked', async () => (await db('held_keys').where({ state: 'parked' })).length === 1)
+  await db('held_keys').update({ next_attempt_at: db.fn.now() })
+  await requestSkip(db, parked)
+  await setting.drained()
+
+  expect(await db('dead_letters').where({ state: 'skipped' })).toEqual([])
+  expect(typesOf(broker, 'order-3').toSorted()).toEqual(['After', 'Sent'])
+})
