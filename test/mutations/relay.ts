@@ -132,8 +132,8 @@ export const RELAY: readonly Mutation[] = [
     edits: [
       {
         file: LEASES,
-        find: 'and relay_workers.expires_at > clock_timestamp())\n        order by',
-        replace: 'and false)\n        order by',
+        find: 'and relay_workers.expires_at > clock_timestamp())\n        order by lane_leases',
+        replace: 'and false)\n        order by lane_leases',
       },
     ],
     test: CONTRACT,
@@ -180,6 +180,25 @@ export const RELAY: readonly Mutation[] = [
     ],
     test: 'test/messaging/relay/failed-read.test.ts',
     title: 'an event read while the one before it failed waits for it, however long the read took',
+  },
+  {
+    name: 'reader: what was read under a lease that has ended is taken',
+    edits: [
+      { file: READER, find: 'ownership.leases.filter((lease) => hand.holdsUnder(lease))', replace: 'ownership.leases' },
+      { file: READER, find: 'if (lease === undefined || !hand.holdsUnder(lease)) return false', replace: '' },
+      {
+        file: 'src/messaging/relay/hand.ts',
+        find: 'if (state?.grant.token !== token || state.events.has(event.seq)) return null',
+        replace: 'if (state === undefined || state.events.has(event.seq)) return null',
+      },
+      {
+        file: 'src/messaging/relay/hand.ts',
+        find: 'const taken = { event, token, bytes',
+        replace: 'const taken = { event, token: state.grant.token, bytes',
+      },
+    ],
+    test: 'test/messaging/relay/failed-read.test.ts',
+    title: 'an event read under a lease that has ended and come back goes after what was in hand before it',
   },
   {
     name: 'reader: held keys not looked for at queueing',

@@ -210,11 +210,11 @@ export class Hand {
     }
   }
 
-  /** Takes an event in hand; `null` when its lane is not ours or it is in hand already. */
-  take(event: OutboxEvent): HandEvent | null {
+  /** Takes an event in hand that was read under `lease`; `null` when that has ended or it is in hand already. */
+  take(event: OutboxEvent, { token }: Lease): HandEvent | null {
     const state = this.#lanes.get(event.lane)
-    if (state === undefined || state.events.has(event.seq)) return null
-    const taken = { event, token: state.grant.token, bytes: approximateBytes(event) }
+    if (state?.grant.token !== token || state.events.has(event.seq)) return null
+    const taken = { event, token, bytes: approximateBytes(event) }
     state.events.set(event.seq, taken)
     this.#bytes += taken.bytes
     this.#count += 1

@@ -3,12 +3,14 @@
  *
  * What is read goes to its queue in append order, all of it or none: an event
  * whose destination rests or has failed meanwhile stays pending, and so does
- * everything behind it that goes there too.
+ * everything behind it that goes there too. What was read under a lease that has
+ * ended meanwhile is forgotten, though the lane be ours again: what was in hand
+ * before it is pending, and has to go first.
  */
 import type { OutboxEvent } from '../envelope.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import { LANE_COUNT } from '../outbox/lane.ts'
-import type { Exclusion, KeyRef, RelaySource } from '../source.ts'
+import type { Exclusion, KeyRef, Lease, RelaySource } from '../source.ts'
 import { ATTR_OUTBOX, ATTR_POLL_RESULT, outboxName } from '../telemetry/attributes.ts'
 import { traceRead } from '../telemetry/batch-span.ts'
 import { getInstruments } from '../telemetry/metrics.ts'
@@ -103,19 +105,23 @@ export class LaneReader {
     const request = { lanes: plan, maxBytesPerLane, inHand: hand.inHand(plan), exclusions }
     const startedAt = clock.now()
     const readAt = Date.now()
-    const events = await measured(() => source.read(hand.ownership(lanes), request))
+    const ownership = hand.ownership(lanes)
+    const read = await measured(() => source.read(ownership, request))
     chores.succeeded()
-    hand.learn(plan, events, maxBytesPerLane, settings.batchSize)
-    if (exclusions.length === 0) solo.recover(plan, events)
+    const leases = new Map(ownership.leases.filter((lease) => hand.holdsUnder(lease)).map((each) => [each.lane, each]))
+    const events = read.filter(({ lane }) => leases.has(lane))
+    const standing = plan.filter(({ lane }) => leases.has(lane))
+    hand.learn(standing, events, maxBytesPerLane, settings.batchSize)
+    if (exclusions.length === 0) solo.recover(standing, events)
     else {
       const found = new Set(events.map(({ lane }) => lane))
       const quietMs = Math.min(MAX_QUIET_MS, QUIET_FACTOR * (clock.now() - startedAt))
       hand.quiet(
-        lanes.filter((lane) => !found.has(lane)),
+        [...leases.keys()].filter((lane) => !found.has(lane)),
         clock.now() + quietMs,
       )
     }
-    return await this.#queue(events, readAt)
+    return await this.#queue(events, { readAt, leases })
   }
 
   #adapt(laneCount: number, tookMs: number): void {
@@ -143,8 +149,11 @@ export class LaneReader {
     this.#excluded = excluded
   }
 
-  /** Queues what was read since `readAt`, in Unix milliseconds; resolves to how many events were taken in hand. */
-  async #queue(events: readonly OutboxEvent[], readAt: number): Promise<number> {
+  /** Queues what was read since `readAt`, in Unix milliseconds, under these leases; resolves to how many events were taken in hand. */
+  async #queue(
+    events: readonly OutboxEvent[],
+    { readAt, leases }: { readAt: number; leases: ReadonlyMap<number, Lease> },
+  ): Promise<number> {
     const { destinations, hand, heldKeys, holding, clock } = this.#options
     const now = clock.now()
     const filled = new Set<PartitionQueue>()
@@ -158,7 +167,8 @@ export class LaneReader {
         const key = refOf(destinations.topicOf(event), event)
         if (heldKeys.has(key.topic, event)) followed.set(nameOfKey(key), key)
         else if (left.size > 0 && left.has(nameOfKey(key))) hand.touch([event.lane])
-        else if (await this.#queueOne(event, key.topic, { now, filled })) taken.push(event)
+        else if (await this.#queueOne(event, key.topic, { now, filled, lease: leases.get(event.lane) }))
+          taken.push(event)
         else left.add(nameOfKey(key))
       }
     } finally {
@@ -172,9 +182,10 @@ export class LaneReader {
   async #queueOne(
     event: OutboxEvent,
     topic: string,
-    { now, filled }: { now: number; filled: Set<PartitionQueue> },
+    { now, filled, lease }: { now: number; filled: Set<PartitionQueue>; lease: Lease | undefined },
   ): Promise<boolean> {
     const { destinations, hand, holding, solo, queues } = this.#options
+    if (lease === undefined || !hand.holdsUnder(lease)) return false
     const where = destinations.place(event, now)
     if (where === null || this.#failedDuringRead.has(nameOf(where))) {
       // It stays pending, and is met again once its destination is back.
@@ -186,7 +197,7 @@ export class LaneReader {
       if (verdict === 'deadly') holding.hold(topic, event, { reason: DEADLY, park: true })
       if (verdict !== 'send') return false
     }
-    const taken = hand.take(event)
+    const taken = hand.take(event, lease)
     if (taken === null) return false
     const queue = queues.of(where)
     queue.push(taken)

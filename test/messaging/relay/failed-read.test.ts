@@ -54,6 +54,47 @@ test('an event read while the one before it failed waits for it, however long th
   expect(broker.records(TOPIC).map(({ headers }) => headers.event_type)).toEqual(['First', 'Second'])
 })
 
+test('an event read under a lease that has ended and come back goes after what was in hand before it', async () => {
+  const broker = new InMemoryBroker({ topics: { [TOPIC]: 1 } })
+  const read = createGate()
+  const inHand = Promise.withResolvers<void>()
+  const outbox = new InMemoryOutbox({
+    clock: systemClock,
+    hash: murmur2,
+    topicFor: defaultTopicFor(''),
+    around: async (call, apply) => {
+      const answer = await apply()
+      if (call === 'read') await read.pass()
+      if (call === 'read' && JSON.stringify(answer, noBigInt).includes('First')) setImmediate(inHand.resolve)
+      return answer
+    },
+  })
+  const worker = await startWorker(outbox, { publisher: broker.createPublisher(), clock: systemClock })
+  // What is on its way keeps the next one waiting in the queue.
+  const hold = broker.faults.hold({ topic: TOPIC })
+  const [before] = outbox.append([eventOf('Before', 'order-2')])
+  worker.wake([before?.lane ?? 0])
+  await hold.met
+  const [first] = outbox.append([eventOf('First')])
+  worker.wake([first?.lane ?? 0])
+  await inHand.promise
+  read.close()
+  outbox.append([eventOf('Second')])
+  worker.wake([first?.lane ?? 0])
+  await read.reached
+
+  await worker.loseAndRegain()
+  read.open()
+  // The answer that was read before has come and been dealt with.
+  await new Promise(setImmediate)
+  hold.release()
+  await broker.receive(4)
+  await worker.stop()
+
+  const types = broker.records(TOPIC).map(({ headers }) => headers.event_type)
+  expect(types.filter((type) => type !== 'Before')).toEqual(['First', 'Second'])
+})
+
 /** A place that can be closed: whoever comes waits, and is told of. */
 function createGate() {
   const reached = Promise.withResolvers<void>()
@@ -102,8 +143,11 @@ async function startWorker(
   { publisher, clock }: { publisher: Publisher; clock: typeof systemClock },
 ) {
   const owner = randomUUID()
-  await outbox.renew([owner], 600_000)
-  const grants = await outbox.claim(owner, LANES)
+  const claim = async () => {
+    const grants = await outbox.claim(owner, LANES)
+    await outbox.renew([owner], 600_000)
+    line.relay.post({ kind: 'lanes', owner, grants })
+  }
   const line = inlineLine()
   line.relay.listen(() => {})
   const running = runWorker({
@@ -117,13 +161,19 @@ async function startWorker(
     logger: silentLogger,
     clock,
   })
-  line.relay.post({ kind: 'lanes', owner, grants })
+  await claim()
   line.relay.post({
     kind: 'renewed',
     term: { until: Number.POSITIVE_INFINITY, untilTime: Number.POSITIVE_INFINITY },
   })
   return {
     wake: (lanes: readonly number[]) => line.relay.post({ kind: 'wake', lanes }),
+    /** All of its lanes are lost, and are its own again under other leases. */
+    loseAndRegain: async () => {
+      line.relay.post({ kind: 'lanes', owner, grants: [] })
+      outbox.expire(owner)
+      await claim()
+    },
     stop: async () => {
       line.relay.post({ kind: 'drain' })
       await running
@@ -131,11 +181,15 @@ async function startWorker(
   }
 }
 
-function eventOf(type: string) {
+function noBigInt(_key: string, value: unknown): unknown {
+  return typeof value === 'bigint' ? String(value) : value
+}
+
+function eventOf(type: string, id = 'order-1') {
   return {
     id: randomUUID(),
     type,
-    aggregate: { type: 'order', id: 'order-1' },
+    aggregate: { type: 'order', id },
     version: null,
     payload: '{}',
     occurredAt: new Date(),
