@@ -17,8 +17,8 @@ import { PartitionReader, type ReaderHost } from './partition-reader.ts'
 import type { Sockets } from './sockets.ts'
 import type { ResolvedSubscriberOptions } from './subscriber-options.ts'
 
-/** Milliseconds after which the cluster is looked at anew: for new partitions and leaders. */
-const METADATA_MAX_AGE_MS = 30_000
+/** Milliseconds after which the cluster is looked at anew: what goes to new partitions has no effect before they are found. */
+const METADATA_MAX_AGE_MS = 5_000
 
 const REBALANCE_TIMEOUT_MS = 30_000
 const WATCH_MS = 1_000
@@ -72,6 +72,8 @@ export class Membership {
   readonly #over = new AbortController()
   #readers = new Map<string, PartitionReader>()
   #joined = false
+  /** Whether the client is finding out who leads. */
+  #looking = false
   #aliveAt: number
 
   constructor(context: MembershipContext, topics: readonly string[]) {
@@ -184,7 +186,7 @@ export class Membership {
         await this.#committer.flush()
         return await committedOffset(this.#cluster, subscription.groupId, where)
       },
-      edge: (where, edge) => partitionEdge(this.#cluster, where, edge),
+      edge: (where, edge) => this.#edge(where, edge),
       pause: ({ topic, partition }) => {
         unlessOver(() => this.#consumer.pause([{ topic, partitions: [partition] }]))
       },
@@ -251,10 +253,33 @@ export class Membership {
 
   async #hearEnd(reader: PartitionReader): Promise<void> {
     try {
-      reader.heardEnd(await partitionEdge(this.#cluster, reader.where, 'end'))
+      reader.heardEnd(await this.#edge(reader.where, 'end'))
     } catch {
       // A leader that is away; the next round asks again.
     }
+  }
+
+  /** Rejects when its leader is away or is another one; which, the client then finds out. */
+  async #edge(where: TopicPartition, edge: 'start' | 'end'): Promise<bigint> {
+    try {
+      return await partitionEdge(this.#cluster, where, edge)
+    } catch (error) {
+      this.#lookForLeaders()
+      throw error
+    }
+  }
+
+  /** kafkajs itself does it for fetches alone, and otherwise when what it knows is old: too late for a partition that has not begun. */
+  #lookForLeaders(): void {
+    if (this.#looking || this.#over.signal.aborted) return
+    this.#looking = true
+    void this.#cluster
+      .refreshMetadata()
+      // Nobody answers: the next failure asks again.
+      .catch(() => {})
+      .finally(() => {
+        this.#looking = false
+      })
   }
 
   #finish(error: unknown): void {

@@ -90,6 +90,27 @@ test('PC-58 goes on, and skips nothing, after the broker has been frozen and cut
   }
 })
 
+test('a partition whose leader is another one asks who it is, and begins at once', async () => {
+  const { topic } = await filled(1, 1)
+  const seen: string[] = []
+  let refused = 0
+  let isAsked = false
+  const end = proxy.rule(({ apiKey }) => {
+    if (apiKey === api.metadata && refused > 0) isAsked = true
+    if (apiKey !== api.listOffsets || isAsked) return 'pass'
+    refused += 1
+    return { rewrite: (answer) => fromNoLeader(answer, topic) }
+  })
+
+  await using _subscription = begin({ topics: [topic], deliver: noting(seen) })
+
+  await eventually('the record', () => seen.length === 1)
+  end()
+  expect(refused).toBeGreaterThan(0)
+  // By itself the client looks every half minute, and would have been refused a dozen times.
+  expect(refused).toBeLessThanOrEqual(6)
+})
+
 test('PC-58 builds the membership anew when fetches bring nothing though there is more', async () => {
   const { topic } = await filled(1, 1)
   await using publisher = openPublisher(cluster)
@@ -223,4 +244,12 @@ async function aborted(signal: AbortSignal): Promise<void> {
   await new Promise<void>((resolve) => {
     signal.addEventListener('abort', () => resolve(), { once: true })
   })
+}
+
+/** The answer to a question for offsets of one partition, as of a broker that does not lead it. */
+function fromNoLeader(answer: Buffer, topic: string): Buffer {
+  const changed = Buffer.from(answer)
+  // Length, correlation, throttling; one topic's name; one partition's number.
+  changed.writeInt16BE(6, 4 + 4 + 4 + 4 + 2 + Buffer.byteLength(topic) + 4 + 4)
+  return changed
 }
