@@ -1,4 +1,5 @@
 /** The consumer's thread: keeps the customers' summaries, with a pool, a Kafka client and telemetry of its own. */
+import { flushCompileCache } from 'node:module'
 import { parentPort } from 'node:worker_threads'
 import { startConsumer } from '../messaging/index.ts'
 import { createKafkaPublisher, createKafkaSubscriber } from '../messaging/kafka/index.ts'
@@ -18,6 +19,8 @@ import { topicOptions } from './topics.ts'
 const NAME = 'orders-summary'
 /** Milliseconds between two reports to the main thread. */
 const REPORT_MS = 1_000
+/** The least that brokers take by default: so long nobody reads the partitions of a consumer that was killed. */
+const SESSION_MS = 6_000
 
 if (!parentPort) throw new Error('consumer-worker.ts is the entry of a worker thread: start the service with main.ts')
 const port = parentPort
@@ -34,7 +37,7 @@ const consumer = startConsumer({
   topics: [topic],
   topicPrefix: config.topics.prefix,
   db,
-  subscriber: createKafkaSubscriber({ ...kafka, clientId: NAME, logger }),
+  subscriber: createKafkaSubscriber({ ...kafka, clientId: NAME, sessionTimeoutMs: SESSION_MS, logger }),
   handlers: summaryHandlers,
   graceMs: CONSUMER_GRACE_MS,
   logger,
@@ -58,6 +61,8 @@ port.on('message', (message: ToConsumerThread) => {
   void consumer.stop().catch(() => {})
 })
 report()
+// For the next start, where NODE_COMPILE_CACHE names a folder: a process that is killed writes nothing at its end.
+flushCompileCache()
 
 try {
   await consumer.done

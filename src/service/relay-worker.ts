@@ -1,4 +1,5 @@
 /** A relay thread: publishes the lanes that the relay gives it, with a pool, a Kafka client and telemetry of its own. */
+import { flushCompileCache } from 'node:module'
 import { parentPort, workerData } from 'node:worker_threads'
 import { runRelayWorker, workerLine } from '../messaging/index.ts'
 import { createKafkaPublisher } from '../messaging/kafka/index.ts'
@@ -23,6 +24,9 @@ watchTelemetry(['pg', 'knex'], (problem) => logger.warn({}, problem))
 const { client: _client, ...kafka } = config.kafka
 const db = createDatabase(config.database.connection, 'relay', logger)
 const publisher = createKafkaPublisher({ ...kafka, clientId: `${telemetry.serviceName}-${telemetry.instance}`, logger })
+
+// For the next start, where NODE_COMPILE_CACHE names a folder: a process that is killed writes nothing at its end.
+flushCompileCache()
 
 try {
   await runRelayWorker({

@@ -4,6 +4,7 @@
  * it is asked to or when one of them fails.
  */
 import { once } from 'node:events'
+import { flushCompileCache } from 'node:module'
 import type { Knex } from 'knex'
 import { isDatabaseUnavailable } from '../graphql/database-failure.ts'
 import { startGraphQLServer } from '../graphql/server.ts'
@@ -68,6 +69,8 @@ export async function runService(config: ServiceConfig, context: ServiceContext)
     if (!stop.aborted) {
       await startRoles(config, { adminUrl: admin.url, logger, checks, pools, parts })
       logger.info({ roles: config.roles }, 'Started')
+      // For the next start, where NODE_COMPILE_CACHE names a folder: a process that is killed writes nothing at its end.
+      flushCompileCache()
       sound = await untilStopped(parts, context)
     }
   } finally {

@@ -64,7 +64,14 @@ export async function startService({ name, roles, env, dir }: ServiceOptions): P
       logFile,
       stopSignal: 'SIGKILL',
       orphanGraceSeconds: 1,
-      env: { LOG_LEVEL: 'info', ...env, ROLES: roles.join(), PORT: String(port), ADMIN_PORT: String(adminPort) },
+      env: {
+        LOG_LEVEL: 'info',
+        NODE_COMPILE_CACHE: path('../../../.data/compile-cache'),
+        ...env,
+        ROLES: roles.join(),
+        PORT: String(port),
+        ADMIN_PORT: String(adminPort),
+      },
     })
     const mine = running
     void mine.ended.then(() => {
