@@ -44,7 +44,7 @@ export interface ArenaOptions {
 }
 
 /** Partitions of the topic at the beginning. */
-export const PARTITIONS = 8
+const PARTITIONS = 8
 
 /** Room for hours of load. What is not used takes none. */
 const DISK_MEGABYTES = 16_384

@@ -1,11 +1,16 @@
 /** What the nemesis can do, by name. Each fault returns what mends it. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Kafka, logLevel } from 'kafkajs'
+import { AdoptionError, adoptPartitions, PublishError } from '../../src/messaging/index.ts'
+import { countLag, createKafkaPublisher } from '../../src/messaging/kafka/index.ts'
 import { api } from '../support/proxy/frames.ts'
 import type { KafkaProxy } from '../support/proxy/kafka-proxy.ts'
 import type { Service } from '../support/system/service.ts'
 import type { Arena } from './arena.ts'
 import { diskFaults } from './disk-faults.ts'
+
+/** Milliseconds for an adoption beside another fault. */
+const ADOPTION_MS = 30_000
 
 /** Chance of one run. */
 export interface Dice {
@@ -120,6 +125,8 @@ export const faults: Readonly<Record<string, Fault>> = {
   'requests-late': { part: 'network', lastsMs: [2_000, 8_000], doubles: true, inflict: late },
   'network-cut': { part: 'network', lastsMs: [500, 6_000], doubles: true, inflict: cut },
   'partitions-added': { part: 'broker', lastsMs: [0, 0], doubles: false, inflict: addPartitions },
+  // It takes the lanes of workers that have not renewed in time: what they had sent goes again.
+  'partitions-adopted': { part: 'broker', lastsMs: [0, 0], doubles: true, inflict: adoptAdded },
   ...diskFaults,
 }
 
@@ -221,6 +228,24 @@ async function addPartitions({ brokers }: Arena) {
     await sleep(500)
   } finally {
     await admin.disconnect()
+  }
+  return async () => {}
+}
+
+/** Two partitions more, and the relays go over to them, unless another fault keeps them from it. */
+async function adoptAdded(arena: Arena) {
+  await addPartitions(arena)
+  const { brokers, db } = arena
+  const kafka = { brokers, clientId: 'nemesis' }
+  const topic = 'order.events'
+  const publisher = createKafkaPublisher(kafka)
+  try {
+    const lag = () => countLag({ ...kafka, topic, groups: ['orders-summary'] })
+    await adoptPartitions({ db, publisher, topic, lag, timeoutMs: ADOPTION_MS })
+  } catch (error) {
+    if (!(error instanceof AdoptionError || error instanceof PublishError)) throw error
+  } finally {
+    await publisher.close()
   }
   return async () => {}
 }

@@ -20,6 +20,7 @@ function reportOf(changes: Partial<TortureReport>): TortureReport {
     verdict: checkHistory(run),
     perSecond: { mutationsOk: 80.4, events: 81 },
     copies: { explained: { 'relay-kill': 2 }, unexplained: 0 },
+    partitionCounts: [8, 10],
     steady: { bounds: STEADY, holdMs: holdMs(STEADY), usual: true },
     limits,
     recoveries,
@@ -40,6 +41,7 @@ test('says in words how it was run, what was broken and what came of it', () => 
   expect(text).toContain('12 committed, 14 records, 2 of them further copies')
   expect(text).toContain('Further copies by cause: relay-kill 2; all are explained')
   expect(text).toContain('Faults that landed: kill relay 1')
+  expect(text).toContain('Partitions in force: 8, then 10')
 })
 
 test('says how long the system took to be steady again, by fault, and which time was too long', () => {

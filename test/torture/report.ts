@@ -14,6 +14,8 @@ export interface TortureReport {
   /** Over the whole run, faults included. */
   readonly perSecond: { readonly mutationsOk: number; readonly events: number }
   readonly copies: CopiesByCause
+  /** Partition counts of the topic that were in force, one after the other. */
+  readonly partitionCounts: readonly number[]
   readonly steady: {
     /** No wait was longer while it was steady. */
     readonly bounds: Waits
@@ -49,6 +51,7 @@ export function renderReport(report: TortureReport): string {
     `Load: ${perSecond.mutationsOk.toFixed(0)} mutations ok and ${perSecond.events.toFixed(0)} events a second; ${ok} ok, ${fail} failed for certain, ${info} unknown.`,
     `Events: ${counts.committed} committed, ${counts.records} records, ${counts.duplicates} of them further copies, ${counts.setAside} set aside.`,
     `Further copies by cause: ${list(report.copies.explained)}; ${report.copies.unexplained === 0 ? 'all are explained' : `UNEXPLAINED ${report.copies.unexplained}`}.`,
+    `Partitions in force: ${report.partitionCounts.join(', then ')}.`,
     `Faults that landed: ${list(counts.faults)}.`,
     '',
     ...renderRecoveries(report),

@@ -6,7 +6,7 @@ import { checkHistory } from '../../src/messaging/testing/history/check-history.
 import { recordHistory } from '../../src/messaging/testing/history/recorder.ts'
 import { caughtUp, collectEvidence } from '../support/system/evidence.ts'
 import { type Load, startLoad } from '../support/system/load.ts'
-import { type Arena, PARTITIONS, servicesOf, startArena } from './arena.ts'
+import { type Arena, servicesOf, startArena } from './arena.ts'
 import { attributeCopies } from './duplicates.ts'
 import { faults } from './faults.ts'
 import { rampage } from './nemesis.ts'
@@ -81,11 +81,12 @@ export async function torture(options: TortureOptions): Promise<TortureReport> {
     return null
   })
   progress('reading tables and topics')
+  const partitionCounts = await countsOf(arena)
   const evidence = await collectEvidence({
     db: arena.db,
     brokers: arena.brokers,
     historyFiles: [historyFile],
-    partitionCounts: [PARTITIONS],
+    partitionCounts,
     disturbances: raged.disturbances,
     recoveries: [...asEvidence(raged.recoveries, limits), { name: 'the end', tookMs: caughtUpMs, withinMs: CALM_MS }],
   })
@@ -98,6 +99,7 @@ export async function torture(options: TortureOptions): Promise<TortureReport> {
     verdict: checkHistory(evidence),
     perSecond: { mutationsOk: load.okCount / loadSeconds, events: evidence.committed.length / loadSeconds },
     copies: attributeCopies(evidence, (name) => faults[name]?.doubles ?? false),
+    partitionCounts,
     steady: { bounds, holdMs: holdMs(bounds), usual: bounds === STEADY },
     limits,
     recoveries: raged.recoveries,
@@ -122,6 +124,12 @@ async function settle(watch: Watch, progress: (line: string) => void): Promise<W
   )
   progress(`not steady before anything is broken: this machine is measured by its own waits, ${JSON.stringify(bounds)}`)
   return bounds
+}
+
+/** The partition counts that were in force, one after the other. */
+async function countsOf({ db }: Arena): Promise<readonly number[]> {
+  const row = await db('topics').where({ topic: 'order.events' }).first('earlier_counts', 'partition_count')
+  return [...row.earlier_counts, row.partition_count]
 }
 
 /** Milliseconds until nothing is pending and everything is processed, by processes that are ready. */
