@@ -1,5 +1,5 @@
 alter table relay_workers
-  drop column resting;
+  drop column rests_for;
 
 alter table topics
   drop column adoption,

@@ -6,6 +6,6 @@ alter table topics
   -- Counts of before, for records that were sent under them.
   add column earlier_counts integer[] not null default '{}';
 
--- The adoptions for which a worker has nothing on its way any more.
+-- The adoptions for which a worker is at rest: nothing of it is on its way to those topics.
 alter table relay_workers
-  add column resting uuid[] not null default '{}';
+  add column rests_for uuid[] not null default '{}';

@@ -128,10 +128,14 @@ export class SchemaMismatchError extends MessagingError {
   readonly code = 'MESSAGING_SCHEMA_MISMATCH'
 }
 
-/** A topic's new partition count was not adopted: relays go on with the one that is recorded. */
+/**
+ * A topic's new partition count was not adopted: relays go on with the one that is recorded. Where the database did
+ * not answer in the end, as the message says then, nobody knows which that is, and it is safe to call again.
+ */
 export class AdoptionError extends MessagingError {
   override readonly name = 'AdoptionError'
   readonly code = 'MESSAGING_NOT_ADOPTED'
+  /** The topic's name. */
   readonly topic: string
 
   constructor(topic: string, reason: string, options?: ErrorOptions) {

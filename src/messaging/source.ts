@@ -184,21 +184,29 @@ export interface DirectoryView {
   readonly liveOwners: readonly string[]
   /** Lanes in which an operator has asked something of a held key. */
   readonly requestedLanes: readonly number[]
+  /** Topics whose partition count was changed once, or is being changed. */
   readonly adoptedTopics: readonly AdoptedTopic[]
+}
+
+/** A worker that is at rest for an adoption: nothing of it is on its way to that topic, nor will be before the adoption ends. */
+export interface WorkerRest {
+  readonly owner: string
+  readonly adoption: string
 }
 
 /** Who owns which lane. Used by the relay's main thread, for all of its workers in one statement. */
 export interface LaneDirectory {
-  /** Extends the life of `owners` by `leaseMs` and shows all lanes and live workers. */
-  renew(owners: readonly string[], leaseMs: number): Promise<DirectoryView>
+  /**
+   * Extends the life of `owners` by `leaseMs`, notes for which adoptions they
+   * are at rest, all others excluded, and shows all lanes and live workers.
+   */
+  renew(owners: readonly string[], leaseMs: number, rests?: readonly WorkerRest[]): Promise<DirectoryView>
   /** Which of `lanes` have pending events. */
   pendingLanes(lanes: readonly number[]): Promise<readonly number[]>
   /** Takes those of `lanes` that are free or whose owner has expired. */
   claim(owner: string, lanes: readonly number[]): Promise<readonly LaneGrant[]>
   /** Forgets a worker that has ended: what it still owned can be claimed at once. */
   retire(owner: string): Promise<void>
-  /** Notes for which adoptions a worker is at rest: nothing of it is on its way to those topics, nor will be before they end. */
-  rest(owner: string, adoptions: readonly string[]): Promise<void>
 }
 
 /** A topic as all relays know it. */

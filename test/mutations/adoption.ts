@@ -2,7 +2,7 @@
 import type { Mutation } from './mutation.ts'
 
 const CALL = 'src/messaging/relay/adopt-partitions.ts'
-const QUERIES = 'src/messaging/relay/topic-queries.ts'
+const LEASES = 'src/messaging/relay/lease-queries.ts'
 const WORKER = 'src/messaging/relay/adoptions.ts'
 const DESTINATIONS = 'src/messaging/relay/destinations.ts'
 
@@ -11,7 +11,7 @@ const TEST = 'test/messaging/relay/adopt-partitions.test.ts'
 export const ADOPTION: readonly Mutation[] = [
   {
     name: 'adoption: workers not waited for',
-    edits: [{ file: QUERIES, find: 'return rows[0]?.count ?? 0', replace: 'return 0' }],
+    edits: [{ file: LEASES, find: 'return rows[0]?.count ?? 0', replace: 'return 0' }],
     test: TEST,
     title: 'waits for a send that is under way, which ends where it began',
   },
@@ -45,7 +45,7 @@ export const ADOPTION: readonly Mutation[] = [
     name: 'adoption: a relay that starts meanwhile sends',
     edits: [
       { file: DESTINATIONS, find: 'if (recorded.adoption !== null) {', replace: 'if (recorded.partitionCount < 0) {' },
-      { file: DESTINATIONS, find: 'if (topic.adoption !== null) return null', replace: '' },
+      { file: DESTINATIONS, find: 'if (restsFor(topic) !== null) return null', replace: '' },
       { file: DESTINATIONS, find: '...unknown, ...adopting, ...busy', replace: '...unknown, ...busy' },
     ],
     test: TEST,
@@ -53,9 +53,39 @@ export const ADOPTION: readonly Mutation[] = [
   },
   {
     name: 'adoption: a frozen worker keeps its lanes',
-    edits: [{ file: QUERIES, find: '        set owner = null,\n', replace: '        set owner = owner,\n' }],
+    edits: [
+      {
+        file: LEASES,
+        find: '        set owner = null,\n            crashes',
+        replace: '        set owner = owner,\n            crashes',
+      },
+    ],
     test: TEST,
     title: 'the lanes of a worker that was frozen in the middle of a send are lost to it',
+  },
+  {
+    name: 'adoption: what is marked after the last look not waited for',
+    edits: [
+      {
+        file: CALL,
+        find: 'if ((await freeVanishedLanes(trx)) > 0) return false',
+        replace: 'await freeVanishedLanes(trx)',
+      },
+    ],
+    test: TEST,
+    title: 'what a worker marks after its lease has ended is seen by the consumers before the count changes',
+  },
+  {
+    name: 'adoption: a rest that is over is taken up again',
+    edits: [
+      {
+        file: 'src/messaging/relay/topic-queries.ts',
+        find: '        and adoption = :adoption\n        and ${RESTS}`,\n    { topic, adoption, restMs }',
+        replace: '        and adoption = :adoption`,\n    { topic, adoption, restMs }',
+      },
+    ],
+    test: TEST,
+    title: 'a rest that has ended is not taken up again',
   },
   {
     name: 'adoption: skips look at the new place alone',

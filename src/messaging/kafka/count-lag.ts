@@ -13,8 +13,9 @@ const AGAIN_MS = 250
 
 /** Whose lag, on which topic. */
 export interface LagOptions extends KafkaOptions {
+  /** The topic's name. */
   readonly topic: string
-  /** At least one. A group that has committed nothing has all of the topic before it. */
+  /** At least one. Where a group has committed nothing on a partition, it has all of it before it. */
   readonly groups: readonly string[]
 }
 

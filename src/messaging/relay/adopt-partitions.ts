@@ -17,30 +17,22 @@ import { type Clock, systemClock } from '../lifecycle/clock.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
 import { errorType } from '../telemetry/attributes.ts'
 import type { Publisher } from '../transport.ts'
-import {
-  beginAdoption,
-  countRestless,
-  endAdoption,
-  extendAdoption,
-  recordTopic,
-  selectTopic,
-  switchCount,
-} from './topic-queries.ts'
+import { boundLocks, countRestless, freeVanishedLanes, keepRenewalsOut } from './lease-queries.ts'
+import { REST_MS, RestWatch } from './rest-watch.ts'
+import { type Adoption, beginAdoption, endAdoption, recordTopic, selectTopic, switchCount } from './topic-queries.ts'
 
-/** Milliseconds for which the topic rests on without a word from the caller. */
-const REST_MS = 15_000
-/** Milliseconds between two words. */
-const EXTEND_MS = 3_000
 /** Milliseconds between two looks at relays and consumers. */
 const LOOK_MS = 250
 
 const LOCK_NOT_AVAILABLE = '55P03'
 
+/** What is adopted, where, and how long it may take. */
 export interface AdoptPartitionsOptions {
   /** The relays' database. */
   readonly db: Knex
   /** Tells how many partitions the topic has. */
   readonly publisher: Pick<Publisher, 'describeTopic'>
+  /** The topic's name, as it is on the broker. */
   readonly topic: string
   /**
    * Resolves to how many records of the topic its consumers have not processed
@@ -75,78 +67,86 @@ export interface AdoptedPartitions {
 }
 
 /**
- * Adopts the number of partitions that the topic has on the broker. Rejects
- * with {@link AdoptionError} when it cannot, or not in time: then nothing has
- * changed. May be called at any time, from anywhere, with relays running.
+ * Adopts the number of partitions that the topic has on the broker. May be
+ * called at any time, from anywhere, with relays running.
+ *
+ * Rejects with {@link AdoptionError} when it cannot, or not in time: nothing has
+ * changed then, unless the message says that the database did not answer in the
+ * end. Rejects with {@link PublishError} when the broker does not tell, and with
+ * {@link InvalidOptionError} for a `timeoutMs` that cannot be used.
  */
 export async function adoptPartitions(options: AdoptPartitionsOptions): Promise<AdoptedPartitions> {
-  const { db, publisher, topic, logger = silentLogger, clock = systemClock } = options
+  const { db, publisher, topic, signal, logger = silentLogger, clock = systemClock } = options
   const { timeoutMs = adoptionDefaults.timeoutMs } = options
   if (!(Number.isSafeInteger(timeoutMs) && timeoutMs > 0)) {
     throw new InvalidOptionError('timeoutMs', timeoutMs, 'a positive whole number')
   }
   const after = (await publisher.describeTopic(topic))?.partitionCount
   if (after === undefined) throw new AdoptionError(topic, 'the broker does not have it')
-  const before = (await selectTopic(db, topic))?.partitionCount ?? (await recordTopic(db, topic, after)).partitionCount
+  const before = (await orFailed(topic, recordTopic(db, topic, after))).partitionCount
   if (after === before) return { before, after }
   if (after < before) throw new AdoptionError(topic, `it has ${after} partitions, and ${before} are in use`)
 
-  const adoption = randomUUID()
-  if (!(await beginAdoption(db, topic, adoption, REST_MS))) throw new AdoptionError(topic, 'somebody else is at it')
+  const adoption: Adoption = { topic, adoption: randomUUID() }
+  const isBegun = await orFailed(topic, beginAdoption(db, adoption, REST_MS))
+  if (!isBegun) throw new AdoptionError(topic, 'somebody else is at it')
   logger.info({ topic, before, after }, 'Topic rests: its new partitions are being adopted')
-  const watch = new RestWatch({ ...options, clock, timeoutMs }, adoption)
+  const watch = new RestWatch({ db, adoption, clock, timeoutMs, signal })
   try {
-    await watch.during(() => untilSwitched({ ...options, clock }, { topic, adoption, partitionCount: after }, watch))
+    await watch.during(() => untilSwitched({ ...options, clock }, { adoption, partitionCount: after }, watch))
   } catch (error) {
-    if (!(await isInForce(db, { topic, adoption, partitionCount: after }))) {
-      throw error instanceof AdoptionError ? error : new AdoptionError(topic, 'it failed on the way', { cause: error })
-    }
+    await requireSwitched(db, { adoption, partitionCount: after }, error)
   }
   logger.info({ topic, before, after }, 'New partitions adopted')
   return { before, after }
 }
 
-interface Adoption {
-  readonly topic: string
-  readonly adoption: string
+/** What the database answers, or why the adoption has failed. */
+async function orFailed<Answer>(topic: string, answer: Promise<Answer>): Promise<Answer> {
+  try {
+    return await answer
+  } catch (error) {
+    if (error instanceof AdoptionError) throw error
+    throw new AdoptionError(topic, `the database failed it (${errorType(error)})`, { cause: error })
+  }
+}
+
+interface Target {
+  readonly adoption: Adoption
   readonly partitionCount: number
 }
 
-/** Ends the rest, and sees whether the change had come about all the same: its answer may be what was lost. */
-async function isInForce(db: Knex, { topic, adoption, partitionCount }: Adoption): Promise<boolean> {
+/** Ends the rest, and throws what `failure` means, unless the count has changed all the same: its answer may be what was lost. */
+async function requireSwitched(db: Knex, { adoption, partitionCount }: Target, failure: unknown): Promise<void> {
+  const { topic } = adoption
+  let isInForce: boolean
   try {
-    await endAdoption(db, topic, adoption)
-    return (await selectTopic(db, topic))?.partitionCount === partitionCount
+    await endAdoption(db, adoption)
+    isInForce = (await selectTopic(db, topic))?.partitionCount === partitionCount
   } catch {
-    // A database that is away: the rest ends by itself.
-    return false
+    // The rest ends by itself.
+    const reason = 'the database did not answer in the end, so nobody knows whether they were; call again'
+    throw new AdoptionError(topic, reason, { cause: failure })
   }
+  if (!isInForce) await orFailed(topic, Promise.reject(failure))
 }
 
+/** Resolves to whether the count has changed, once it has or `watch` has ended it. */
 async function untilSwitched(
   { db, lag, clock }: Pick<AdoptPartitionsOptions, 'db' | 'lag'> & { readonly clock: Clock },
-  wanted: Adoption,
+  target: Target,
   watch: RestWatch,
-): Promise<void> {
+): Promise<boolean> {
   while (!watch.signal.aborted) {
-    watch.waitsFor = await waitsFor(db, lag, wanted.adoption)
-    if (watch.waitsFor === null && (await tryToSwitch(db, wanted))) return
+    watch.obstacle = await findObstacle(db, lag, target.adoption)
+    if (watch.obstacle === null && (await tryToSwitch(db, target))) return true
     await clock.pause(LOOK_MS, watch.signal)
   }
+  return false
 }
 
-async function tryToSwitch(db: Knex, wanted: Adoption): Promise<boolean> {
-  try {
-    return await db.transaction((trx) => switchCount(trx, wanted))
-  } catch (error) {
-    // A write of a worker that has vanished is still under way, for seconds at most.
-    if (error instanceof Error && 'code' in error && error.code === LOCK_NOT_AVAILABLE) return false
-    throw error
-  }
-}
-
-/** Relays first: what they still send is not in the lag yet. */
-async function waitsFor(db: Knex, lag: () => Promise<bigint>, adoption: string): Promise<string | null> {
+/** What has to end first, in the words of an operator; `null` when nothing. Relays first: what they still send is not in the lag yet. */
+async function findObstacle(db: Knex, lag: () => Promise<bigint>, { adoption }: Adoption): Promise<string | null> {
   const restless = await countRestless(db, adoption)
   if (restless > 0) return `${restless} relay workers have not come to rest`
   try {
@@ -157,50 +157,28 @@ async function waitsFor(db: Knex, lag: () => Promise<bigint>, adoption: string):
   }
 }
 
-/** Extends the rest until the work is done, and ends the work when the rest is over, the time is up, or the caller gives up. */
-class RestWatch {
-  /** What is waited for, for who asks why it took too long. */
-  waitsFor: string | null = null
-  readonly #options: AdoptPartitionsOptions & { readonly clock: Clock; readonly timeoutMs: number }
-  readonly #adoption: string
-  readonly #ended = new AbortController()
-
-  constructor(options: AdoptPartitionsOptions & { clock: Clock; timeoutMs: number }, adoption: string) {
-    this.#options = options
-    this.#adoption = adoption
-  }
-
-  /** Aborts when the work is to end, done or not. */
-  get signal(): AbortSignal {
-    return this.#ended.signal
-  }
-
-  async during(work: () => Promise<void>): Promise<void> {
-    const ended = new AbortController()
-    const watching = this.#watch(ended.signal).finally(() => this.#ended.abort())
-    watching.catch(() => {})
-    try {
-      await Promise.race([work(), watching])
-    } finally {
-      ended.abort()
-    }
-  }
-
-  /** Rejects with why the rest is over; resolves once the work has ended. */
-  async #watch(ended: AbortSignal): Promise<void> {
-    const { db, topic, clock, timeoutMs, signal } = this.#options
-    const until = clock.now() + timeoutMs
-    const either = signal ? AbortSignal.any([ended, signal]) : ended
-    while (!ended.aborted) {
-      if (signal?.aborted) throw new AdoptionError(topic, 'it was given up')
-      const left = until - clock.now()
-      if (left <= 0) {
-        throw new AdoptionError(topic, `${this.waitsFor ?? 'the database has not answered'} after ${timeoutMs} ms`)
-      }
-      if (!(await extendAdoption(db, topic, this.#adoption, REST_MS))) {
-        throw new AdoptionError(topic, 'its rest had ended meanwhile')
-      }
-      await clock.pause(Math.min(EXTEND_MS, left), either)
-    }
+/**
+ * Changes the count, if the topic still rests and every live worker does.
+ *
+ * Renewals are kept out until that commits, so no worker comes to life between
+ * the look at them and the change. A worker whose lease has ended may have been
+ * frozen in the middle of a send: it loses its lanes, or it would go on with
+ * them as if nothing had changed. Until it had lost them it could still mark
+ * what it had sent, so then relays and consumers are looked at again; what it
+ * has not marked is a copy.
+ */
+async function tryToSwitch(db: Knex, { adoption, partitionCount }: Target): Promise<boolean> {
+  try {
+    return await db.transaction(async (trx) => {
+      await boundLocks(trx)
+      await keepRenewalsOut(trx)
+      if ((await countRestless(trx, adoption.adoption)) > 0) return false
+      if ((await freeVanishedLanes(trx)) > 0) return false
+      return await switchCount(trx, adoption, partitionCount)
+    })
+  } catch (error) {
+    // A write of a worker that has vanished is still under way, for seconds at most.
+    if (error instanceof Error && 'code' in error && error.code === LOCK_NOT_AVAILABLE) return false
+    throw error
   }
 }

@@ -47,9 +47,7 @@ export interface CrewMember {
   /** What it was last told of topics whose partition count changes. */
   toldTopics: readonly AdoptedTopic[]
   /** The adoptions for which it says that it is at rest. */
-  atRest: readonly string[]
-  /** Those of them that the database knows of. */
-  notedRest: readonly string[]
+  restsFor: readonly string[]
 }
 
 /**
@@ -189,8 +187,7 @@ export class Crew {
       report: null,
       silentTicks: 0,
       toldTopics: [],
-      atRest: [],
-      notedRest: [],
+      restsFor: [],
       beatsWanted,
     }
     this.#members.set(index, member)
@@ -217,7 +214,7 @@ export class Crew {
         this.#options.onChange()
         return
       case 'at rest':
-        member.atRest = message.adoptions
+        member.restsFor = message.adoptions
         this.#options.onChange()
         return
       case 'drained':

@@ -34,9 +34,7 @@ interface Topic {
   partitionCount: number | null
   /** Counts of before: what was sent under them may lie elsewhere. */
   earlierCounts: readonly number[]
-  /** The adoption of another count under which the topic rests, as the relay has told; `null` when none is. */
-  adoption: string | null
-  /** What the relay has told of it last; `null` when nothing. */
+  /** What the relay has told last of an adoption of another count, under which the topic rests; `null` when nothing. */
   told: AdoptedTopic | null
   checkedAt: number
   /** When the look-up under way began; `null` when none is. */
@@ -54,6 +52,11 @@ export interface DestinationsOptions {
   readonly logger: Logger
   /** Called when something that rested may be read again. */
   readonly onChange: () => void
+}
+
+/** The adoption for which a topic rests; `null` when for none. */
+function restsFor({ told }: Topic): string | null {
+  return told?.adoption ?? null
 }
 
 export class Destinations {
@@ -78,7 +81,7 @@ export class Destinations {
     const topic = this.#topicNamed(name)
     // An event with a topic of its own says nothing about where the rest of its type goes.
     if (event.topic === null) topic.aggregateTypes.add(event.aggregate.type)
-    if (topic.adoption !== null) return null
+    if (restsFor(topic) !== null) return null
     if (topic.partitionCount === null) {
       this.#look(name, topic)
       return null
@@ -102,21 +105,29 @@ export class Destinations {
    * of both: nothing may be sent to them that was placed before.
    */
   adopt(adopted: readonly AdoptedTopic[]): readonly string[] {
-    return adopted.flatMap((told) => {
-      const topic = this.#topicNamed(told.topic)
+    for (const { topic } of adopted) this.#topicNamed(topic)
+    const toldOf = new Map(adopted.map((each) => [each.topic, each]))
+    return [...this.#topics].flatMap(([name, topic]) => {
+      // One that is told of no more was adopted in a database that has gone back.
+      const told = toldOf.get(name) ?? null
       if (isDeepStrictEqual(topic.told, told)) return []
       // A look-up under way may have its answer from before.
       topic.told = told
-      topic.adoption = told.adoption
       topic.partitionCount = null
+      topic.warning = null
+      // Without an event that asks for it, what is told of a topic that was in use would stay as it was.
+      if (restsFor(topic) === null && topic.checkedAt > 0) this.#look(name, topic)
       this.#options.onChange()
-      return [told.topic]
+      return [name]
     })
   }
 
   /** The topics that rest while another count is adopted. */
   get adopting(): readonly { readonly topic: string; readonly adoption: string }[] {
-    return [...this.#topics].flatMap(([topic, { adoption }]) => (adoption === null ? [] : [{ topic, adoption }]))
+    return [...this.#topics].flatMap(([name, topic]) => {
+      const adoption = restsFor(topic)
+      return adoption === null ? [] : [{ topic: name, adoption }]
+    })
   }
 
   /** The topic of a key, by the rule or by the event's own override. A rule that fails names one that cannot be: it rests, alone and by name. */
@@ -180,7 +191,7 @@ export class Destinations {
     return [...unknown, ...this.#pauses.told()]
   }
 
-  /** What an operator should know of topics that work all the same. */
+  /** What an operator should know of topics that have no fault. */
   warnings(): readonly string[] {
     const adopting = this.adopting.map(({ topic }) => `Topic ${topic} rests while another partition count is adopted`)
     return [...adopting, ...[...this.#topics.values()].flatMap(({ warning }) => (warning === null ? [] : [warning]))]
@@ -198,7 +209,6 @@ export class Destinations {
       aggregateTypes: new Set(),
       partitionCount: null,
       earlierCounts: [],
-      adoption: null,
       told: null,
       checkedAt: 0,
       checkingSince: null,

@@ -60,11 +60,17 @@ export class HeldRuns {
 
   /** Starts a run for each key that is due, as far as there is room. */
   start(): void {
-    const { hand, heldKeys, onChange } = this.#options
+    const { hand, heldKeys, destinations, onChange } = this.#options
+    const adopting = new Set(destinations.adopting.map(({ topic }) => topic))
     for (const due of heldKeys.takeDue(MAX_RUNS - this.#running.size)) {
       const lease = hand.leaseOf(due.ref.lane)
       if (lease === null) {
         heldKeys.forget(due.ref)
+        continue
+      }
+      // A run would find out as much; with many held keys there would always be one, and the topic never idle.
+      if (adopting.has(due.ref.topic)) {
+        heldKeys.postpone(due.ref, POSTPONE_MS)
         continue
       }
       const running = untraced(() => this.#run(due, lease))

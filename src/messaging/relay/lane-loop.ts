@@ -167,7 +167,6 @@ export class LaneLoop {
   /** Partition counts are being changed, or were. */
   adopted(topics: readonly AdoptedTopic[]): void {
     this.#adoptions.learn(topics)
-    this.#wake.wake()
   }
 
   /** What the worker says of itself, but for the broker. */

@@ -1,7 +1,16 @@
 /** The SQL on `lane_leases` and `relay_workers`. All times are the database's. */
 import type { Knex } from 'knex'
-import type { AdoptedTopic, DirectoryView, LaneGrant, LaneRelease, Ownership, Settlement } from '../source.ts'
+import type {
+  AdoptedTopic,
+  DirectoryView,
+  LaneGrant,
+  LaneRelease,
+  Ownership,
+  Settlement,
+  WorkerRest,
+} from '../source.ts'
 import { toLeaseColumns, toSettlement } from './outbox-queries.ts'
+import { RESTS } from './topic-queries.ts'
 
 /**
  * Extends the life of `owners` and shows every lane, every live worker, the
@@ -14,7 +23,11 @@ import { toLeaseColumns, toSettlement } from './outbox-queries.ts'
  * forgotten on the way, and those whose life ends further ahead than any lease
  * reaches: they died before this clock was set back.
  */
-export async function renewWorkers(db: Knex, owners: readonly string[], leaseMs: number): Promise<DirectoryView> {
+export async function renewWorkers(
+  db: Knex,
+  owners: readonly string[],
+  { leaseMs, rests }: { leaseMs: number; rests: readonly WorkerRest[] },
+): Promise<DirectoryView> {
   const { rows } = await db.raw<{
     rows: {
       lanes: [number, string | null, string, number, string][]
@@ -24,11 +37,16 @@ export async function renewWorkers(db: Knex, owners: readonly string[], leaseMs:
     }[]
   }>(
     `with renewed as (
-       insert into relay_workers (owner, expires_at)
-       select owner, clock_timestamp() + :leaseMs * interval '1 millisecond'
+       insert into relay_workers (owner, expires_at, rests_for)
+       select owner,
+              clock_timestamp() + :leaseMs * interval '1 millisecond',
+              array(
+                select rest.adoption
+                  from unnest(cast(:resting as uuid[]), cast(:adoptions as uuid[])) as rest (owner, adoption)
+                 where rest.owner = ours.owner)
          from unnest(cast(:owners as uuid[])) as ours (owner)
            on conflict (owner)
-           do update set expires_at = excluded.expires_at),
+           do update set expires_at = excluded.expires_at, rests_for = excluded.rests_for),
      forgotten as (
        delete from relay_workers
         where (expires_at < clock_timestamp() - interval '1 hour' or expires_at > clock_timestamp() + interval '1 hour')
@@ -39,10 +57,10 @@ export async function renewWorkers(db: Knex, owners: readonly string[], leaseMs:
             (select coalesce(json_agg(json_build_object(
                       'topic', topic,
                       'partitionCount', partition_count,
-                      'adoption', case when rests_until between clock_timestamp() and clock_timestamp() + interval '1 minute' then adoption end) order by topic), '[]')
+                      'adoption', case when ${RESTS} then adoption end) order by topic), '[]')
                from topics
               where adoption is not null) as adopted`,
-    { owners, leaseMs },
+    { owners, leaseMs, resting: rests.map(({ owner }) => owner), adoptions: rests.map(({ adoption }) => adoption) },
   )
   const [view] = rows
   return {
@@ -143,14 +161,54 @@ export async function deleteWorker(db: Knex, owner: string): Promise<void> {
   await db('relay_workers').where({ owner }).delete()
 }
 
-/** Notes for which adoptions a worker is at rest. A worker that is forgotten meanwhile owns no lane, and rests. */
-export async function noteRest(db: Knex, owner: string, adoptions: readonly string[]): Promise<void> {
-  await db.raw(
-    `update relay_workers
-        set resting = cast(:adoptions as uuid[])
-      where owner = :owner`,
-    { owner, adoptions },
+/** How many live workers have not said yet that they are at rest for `adoption`. */
+export async function countRestless(db: Knex, adoption: string): Promise<number> {
+  const { rows } = await db.raw<{ rows: { count: number }[] }>(
+    `select count(*)::integer as count
+       from relay_workers
+      where expires_at > clock_timestamp()
+        and not (cast(:adoption as uuid) = any(rests_for))`,
+    { adoption },
   )
+  return rows[0]?.count ?? 0
+}
+
+/**
+ * Keeps renewals out for the rest of the transaction: no worker comes to life
+ * meanwhile, and none extends its life. A caller that goes quiet loses it before
+ * any lease ends.
+ */
+export async function keepRenewalsOut(trx: Knex.Transaction): Promise<void> {
+  await trx.raw("select set_config('idle_in_transaction_session_timeout', '2s', true)")
+  await trx.raw('lock table relay_workers in exclusive mode')
+}
+
+/**
+ * Takes the lanes of workers that are not alive, as a takeover does; resolves to
+ * how many there were. Rejects with `lock_not_available` while a fenced write is under way in one of them:
+ * it waits for nothing, since renewals may be waiting for this transaction.
+ */
+export async function freeVanishedLanes(trx: Knex.Transaction): Promise<number> {
+  const { rowCount } = await trx.raw<{ rowCount: number }>(
+    `with vanished as (
+       select lane
+         from lane_leases
+        where owner is not null
+          and not exists (
+              select 1
+                from relay_workers
+               where relay_workers.owner = lane_leases.owner
+                 and relay_workers.expires_at > clock_timestamp())
+        order by lane
+          for update nowait)
+     update lane_leases
+        set owner = null,
+            crashes = crashes + 1,
+            doubt = (select last_value from outbox_seq_seq)
+       from vanished
+      where lane_leases.lane = vanished.lane`,
+  )
+  return rowCount
 }
 
 /**

@@ -35,8 +35,8 @@ export class Leases {
   }
 
   /**
-   * Renews, hands out, balances, and wakes the workers whose lanes have pending
-   * events. Looks for those at each second tick while wake-ups arrive by
+   * Renews, tells of topics whose partition count changes, hands out, balances,
+   * and wakes the workers whose lanes have pending events. Looks for those at each second tick while wake-ups arrive by
    * themselves, at every tick otherwise: an idle relay process asks the
    * database less than twice a second. Rejects when it does not answer.
    */
@@ -47,11 +47,11 @@ export class Leases {
     if (working.length === 0) return
     const view = await this.#renew(working, (found) => {
       for (const member of working) {
+        // Before any lane is handed out: a worker that was frozen knows counts of before.
         this.#tellTopics(member, found)
         this.#reconcile(member, found)
       }
     })
-    await this.#noteRest(working)
     this.hasPeers = view.liveOwners.length > working.length
     await this.#balance(working, view)
     this.#ticks += 1
@@ -75,6 +75,7 @@ export class Leases {
     const view = await directory.renew(
       working.map(({ owner }) => owner),
       leaseMs,
+      working.flatMap(({ owner, restsFor }) => restsFor.map((adoption) => ({ owner, adoption }))),
     )
     learn(view)
     for (const { handle } of working) handle.line.post({ kind: 'renewed', term })
@@ -105,20 +106,10 @@ export class Leases {
     this.#handOut(member)
   }
 
-  /** Before any lane is handed out: a worker that was frozen knows counts of before. */
   #tellTopics(member: CrewMember, { adoptedTopics }: DirectoryView): void {
     if (isDeepStrictEqual(member.toldTopics, adoptedTopics)) return
     member.toldTopics = adoptedTopics
     member.handle.line.post({ kind: 'topics', topics: adoptedTopics })
-  }
-
-  async #noteRest(working: readonly CrewMember[]): Promise<void> {
-    for (const member of working) {
-      const { owner, atRest } = member
-      if (isDeepStrictEqual(member.notedRest, atRest)) continue
-      await this.#options.directory.rest(owner, atRest)
-      member.notedRest = atRest
-    }
   }
 
   async #balance(working: readonly CrewMember[], view: DirectoryView): Promise<void> {

@@ -8,7 +8,6 @@ import {
   claimLanes,
   deleteWorker,
   lockLease,
-  noteRest,
   releaseLanes,
   renewWorkers,
   resetCrashes,
@@ -71,14 +70,11 @@ export function createPostgresSource({ db, topicFor }: { db: Knex; topicFor: Top
 /** Who owns which lane, in `db`. */
 export function createPostgresDirectory(db: Knex): LaneDirectory {
   return {
-    renew: async (owners, leaseMs) => await renewWorkers(db, owners, leaseMs),
+    renew: async (owners, leaseMs, rests = []) => await renewWorkers(db, owners, { leaseMs, rests }),
     pendingLanes: async (lanes) => await selectPendingLanes(db, lanes),
     claim: async (owner, lanes) => await claimLanes(db, owner, lanes),
     retire: async (owner) => {
       await deleteWorker(db, owner)
-    },
-    rest: async (owner, adoptions) => {
-      await noteRest(db, owner, adoptions)
     },
   }
 }

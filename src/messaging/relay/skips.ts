@@ -3,9 +3,10 @@
  *
  * An event that only ever met refusals is left out at once. One that is in
  * doubt may have been stored by a send that nobody heard of again: then its
- * partition is read first, from before the event's creation to the end. Found
- * there, it counts as published; not found, it is skipped, and nothing that was
- * sent can bring it any more, since the request has waited for that.
+ * partition is read first, from before the event's creation to the end, and so
+ * is each that earlier partition counts had put it on. Found there, it counts as
+ * published; not found, it is skipped, and nothing that was sent can bring it
+ * any more, since the request has waited for that.
  */
 import type { OutboxEvent } from '../envelope.ts'
 import { PublishError } from '../errors.ts'
@@ -93,17 +94,18 @@ export class Skips {
     const placed = destinations.place(event, clock.now())
     if (placed === null) return { kind: 'not yet', againInMs: destinations.nextChangeInMs() ?? LOOK_AGAIN_MS }
     const from = new Date(event.createdAt.getTime() - CLOCKS_DIFFER_MS)
-    let where = placed
     try {
-      for (where of destinations.placesOf(event, placed)) {
+      for (const where of destinations.placesOf(event, placed)) {
         const offset = await publisher.findEvent({ ...where, eventId: event.id, from }, { signal: draining })
         if (offset !== null) return { kind: 'found', where, offset }
       }
       return null
     } catch (error) {
-      const reason = error instanceof PublishError ? error.reason : 'UNCLASSIFIED'
-      if (!draining.aborted)
+      const { reason, partition } = error instanceof PublishError ? error : { reason: 'UNCLASSIFIED', partition: null }
+      if (!draining.aborted) {
+        const where = { topic: placed.topic, partition }
         logger.warn({ ...where, event_id: event.id, reason }, 'A skip waits: its partition cannot be read')
+      }
       return { kind: 'not yet', againInMs: READ_AGAIN_MS }
     }
   }

@@ -1,7 +1,6 @@
 /** The SQL on `topics`: partition counts that all relays use alike, or a key would move to and fro. */
 import type { Knex } from 'knex'
 import type { TopicRecord } from '../source.ts'
-import { boundLocks } from './lease-queries.ts'
 
 interface TopicRow {
   readonly partition_count: number
@@ -10,15 +9,25 @@ interface TopicRow {
 }
 
 /**
- * What is recorded of `topic`; `null` when nothing is. An adoption that nobody
- * extends any more is none, nor is one that would last for longer than a minute:
- * that one was extended before this clock was set back.
+ * SQL that holds of a row of `topics` while the topic rests. A rest that nobody
+ * extends any more is over, and so is one that would last for longer than a
+ * minute: that one was extended before this clock was set back.
  */
+export const RESTS = "rests_until between clock_timestamp() and clock_timestamp() + interval '1 minute'"
+
+/** One attempt to put another partition count of a topic in force. */
+export interface Adoption {
+  readonly topic: string
+  /** Its id, by which workers answer. A uuid. */
+  readonly adoption: string
+}
+
+/** What is recorded of `topic`; `null` when nothing is. */
 export async function selectTopic(db: Knex, topic: string): Promise<TopicRecord | null> {
   const { rows } = await db.raw<{ rows: TopicRow[] }>(
     `select partition_count,
             earlier_counts,
-            case when rests_until between clock_timestamp() and clock_timestamp() + interval '1 minute' then adoption::text end as adoption
+            case when ${RESTS} then adoption::text end as adoption
        from topics
       where topic = :topic`,
     { topic },
@@ -38,36 +47,36 @@ export async function recordTopic(db: Knex, topic: string, partitionCount: numbe
 }
 
 /**
- * Lets `topic` rest for all relays, for `restMs`, under the name `adoption`.
- * Resolves to false when it rests for another adoption already, or is not recorded.
+ * Lets the topic rest for all relays, for `restMs` milliseconds. Resolves to
+ * false when it rests for another adoption already, or is not recorded.
  */
-export async function beginAdoption(db: Knex, topic: string, adoption: string, restMs: number): Promise<boolean> {
+export async function beginAdoption(db: Knex, { topic, adoption }: Adoption, restMs: number): Promise<boolean> {
   const { rowCount } = await db.raw<{ rowCount: number }>(
     `update topics
         set adoption = :adoption,
             rests_until = clock_timestamp() + :restMs * interval '1 millisecond'
       where topic = :topic
-        and coalesce(rests_until not between clock_timestamp() and clock_timestamp() + interval '1 minute', true)`,
+        and (${RESTS}) is not true`,
     { topic, adoption, restMs },
   )
   return rowCount === 1
 }
 
 /** Extends the rest. Resolves to false once it has ended: relays may send again, and it cannot be taken up. */
-export async function extendAdoption(db: Knex, topic: string, adoption: string, restMs: number): Promise<boolean> {
+export async function extendAdoption(db: Knex, { topic, adoption }: Adoption, restMs: number): Promise<boolean> {
   const { rowCount } = await db.raw<{ rowCount: number }>(
     `update topics
         set rests_until = clock_timestamp() + :restMs * interval '1 millisecond'
       where topic = :topic
         and adoption = :adoption
-        and rests_until > clock_timestamp()`,
+        and ${RESTS}`,
     { topic, adoption, restMs },
   )
   return rowCount === 1
 }
 
 /** Ends the rest: relays go on with the count that is recorded. */
-export async function endAdoption(db: Knex, topic: string, adoption: string): Promise<void> {
+export async function endAdoption(db: Knex, { topic, adoption }: Adoption): Promise<void> {
   await db.raw(
     `update topics
         set rests_until = null
@@ -77,55 +86,9 @@ export async function endAdoption(db: Knex, topic: string, adoption: string): Pr
   )
 }
 
-/** How many live workers have not said yet that they are at rest. */
-export async function countRestless(db: Knex, adoption: string): Promise<number> {
-  const { rows } = await db.raw<{ rows: { count: number }[] }>(
-    `select count(*)::integer as count
-       from relay_workers
-      where expires_at > clock_timestamp()
-        and not (cast(:adoption as uuid) = any(resting))`,
-    { adoption },
-  )
-  return rows[0]?.count ?? 0
-}
-
-/**
- * Puts the new count in force, if the topic still rests for `adoption` and every
- * live worker is at rest; resolves to whether it did. To be called in a
- * transaction of its own, which it makes wait for renewals and they for it.
- *
- * Renewals are kept out until it commits, so no worker comes to life between
- * the look at them and the change. A worker whose lease has ended may have been
- * frozen in the middle of a send: it loses its lanes, or it would go on with
- * them as if nothing had changed. What it sent is a copy then.
- */
-export async function switchCount(
-  trx: Knex.Transaction,
-  { topic, adoption, partitionCount }: { topic: string; adoption: string; partitionCount: number },
-): Promise<boolean> {
-  await boundLocks(trx)
-  await trx.raw('lock table relay_workers in exclusive mode')
-  if ((await countRestless(trx, adoption)) > 0) return false
-  await trx.raw(
-    `with vanished as (
-       select lane
-         from lane_leases
-        where owner is not null
-          and not exists (
-              select 1
-                from relay_workers
-               where relay_workers.owner = lane_leases.owner
-                 and relay_workers.expires_at > clock_timestamp())
-        order by lane
-          for update)
-     update lane_leases
-        set owner = null,
-            crashes = crashes + 1,
-            doubt = (select last_value from outbox_seq_seq)
-       from vanished
-      where lane_leases.lane = vanished.lane`,
-  )
-  const { rowCount } = await trx.raw<{ rowCount: number }>(
+/** Puts a higher count in force and ends the rest. Resolves to false, and changes nothing, once the rest has ended. */
+export async function switchCount(db: Knex, { topic, adoption }: Adoption, partitionCount: number): Promise<boolean> {
+  const { rowCount } = await db.raw<{ rowCount: number }>(
     `update topics
         set earlier_counts = array_append(array_remove(earlier_counts, partition_count), partition_count),
             partition_count = :partitionCount,
@@ -133,7 +96,8 @@ export async function switchCount(
             rests_until = null
       where topic = :topic
         and adoption = :adoption
-        and rests_until > clock_timestamp()`,
+        and partition_count < :partitionCount
+        and ${RESTS}`,
     { topic, adoption, partitionCount },
   )
   return rowCount === 1

@@ -270,6 +270,7 @@ export class InMemoryOutbox implements RelaySource, LaneDirectory, TopicRegistry
     })
   }
 
+  /** Nobody adopts another partition count here, so no worker ever rests. */
   renew(owners: readonly string[], leaseMs: number): Promise<DirectoryView> {
     return this.#options.around('renew', () => {
       for (const owner of owners) this.#lanes.renew(owner, leaseMs)
@@ -299,9 +300,6 @@ export class InMemoryOutbox implements RelaySource, LaneDirectory, TopicRegistry
       this.#lanes.forget(owner)
     })
   }
-
-  /** Nobody adopts another partition count here. */
-  async rest(): Promise<void> {}
 
   recorded(topic: string): Promise<TopicRecord | null> {
     return this.#options.around('recorded', () => {
