@@ -86,6 +86,18 @@ export const WRITE_SIDE: readonly Mutation[] = [
     title: 'says that the commit is unknown when nobody can be asked',
   },
   {
+    name: 'transaction: a crash before the answer not noticed',
+    edits: [
+      {
+        file: 'src/messaging/outbox/commit-outcome.ts',
+        find: 'if (here.crash !== history.crash) return',
+        replace: "if (here.crash === 'never') return",
+      },
+    ],
+    test: 'test/messaging/outbox/crash-outcome.test.ts',
+    title: 'is not taken for the one that has its number now',
+  },
+  {
     name: 'transaction: lost answer reported as failed',
     edits: [
       {

@@ -3,8 +3,11 @@
  *
  * The server knows, by the transaction's id; so it is asked, on a connection of
  * our own. The answer counts only if it comes from the same history: the same
- * cluster, on the same timeline. After a failover the number may belong to
- * somebody else's transaction.
+ * cluster, on the same timeline, with no crash in between. After a failover the
+ * number may belong to somebody else's transaction, and so it may after a crash:
+ * a transaction of which nothing had reached the disk is forgotten with its
+ * number, which the next one gets. Then an event that it had appended is looked
+ * for.
  */
 import type { Knex } from 'knex'
 import { systemClock } from '../lifecycle/clock.ts'
@@ -16,8 +19,13 @@ const ASK_AGAIN_MS = 50
 
 export type CommitOutcome = 'committed' | 'rolled back' | 'unknown'
 
-/** Which cluster and timeline a connection leads to; `null` on a standby, where nothing can be written. */
-type History = string | null
+/** In which history a connection writes. */
+interface History {
+  /** Cluster and timeline; `null` on a standby, where nothing can be written. */
+  readonly line: string | null
+  /** Another one after each recovery from a crash. */
+  readonly crash: string
+}
 
 const histories = new WeakMap<PostgresConnection, History>()
 
@@ -29,8 +37,8 @@ export async function historyOf(trx: Knex.Transaction): Promise<History> {
   const connection = await connectionOf(trx)
   const known = histories.get(connection)
   if (known !== undefined) return known
-  const { rows } = await trx.raw<{ rows: { history: History }[] }>(SELECT_HISTORY)
-  const history = rows[0]?.history ?? null
+  const { rows } = await trx.raw<{ rows: Record<string, unknown>[] }>(SELECT_HISTORY)
+  const history = toHistory(rows[0])
   histories.set(connection, history)
   return history
 }
@@ -38,6 +46,8 @@ export async function historyOf(trx: Knex.Transaction): Promise<History> {
 /** The transaction whose commit is in doubt. */
 export interface DoubtfulCommit {
   readonly xid: string
+  /** An event that it has appended; `null` when it has appended none. */
+  readonly eventId: string | null
   readonly history: History
 }
 
@@ -60,12 +70,13 @@ async function askUntilKnown(db: Knex, commit: DoubtfulCommit, giveUp: AbortSign
   return 'unknown'
 }
 
-async function ask(db: Knex, { xid, history }: DoubtfulCommit): Promise<CommitOutcome | 'in progress'> {
+async function ask(db: Knex, { xid, eventId, history }: DoubtfulCommit): Promise<CommitOutcome | 'in progress'> {
   const connection = await openConnection(db)
   try {
-    const here = await connection.query(SELECT_HISTORY)
+    const here = toHistory((await connection.query(SELECT_HISTORY)).rows[0])
     // A standby that is being promoted, or the old primary come back as one, cannot tell.
-    if (history === null || here.rows[0]?.history !== history) return 'unknown'
+    if (history.line === null || here.line !== history.line) return 'unknown'
+    if (here.crash !== history.crash) return (await isStored(connection, eventId)) ? 'committed' : 'unknown'
     const { rows } = await connection.query(`select pg_xact_status($1::xid8) as status`, [xid])
     switch (rows[0]?.status) {
       case 'committed':
@@ -82,9 +93,23 @@ async function ask(db: Knex, { xid, history }: DoubtfulCommit): Promise<CommitOu
   }
 }
 
+/** Absent, it may have been deleted by the transaction itself, which says nothing. */
+async function isStored(connection: PostgresConnection, eventId: string | null): Promise<boolean> {
+  if (eventId === null) return false
+  const { rows } = await connection.query('select 1 from outbox where id = $1', [eventId])
+  return rows.length === 1
+}
+
+function toHistory(row: Readonly<Record<string, unknown>> | undefined): History {
+  const { line, crash } = row ?? {}
+  return { line: typeof line === 'string' ? line : null, crash: String(crash) }
+}
+
+/** Recovery from a crash resets all statistics, and nobody's rights are needed to see when. */
 const SELECT_HISTORY = `
   select case
            when pg_is_in_recovery() then null
            else (select system_identifier from pg_control_system())::text
                 || '/' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)
-         end as history`
+         end as line,
+         (select extract(epoch from stats_reset)::text from pg_stat_bgwriter) as crash`

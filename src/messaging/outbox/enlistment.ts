@@ -29,6 +29,7 @@ export class Enlistment {
   #runningCount = 0
   #closed = false
   #xid: string | null = null
+  #eventId: string | null = null
 
   constructor(parent: Enlistment | null) {
     this.#parent = parent
@@ -42,6 +43,11 @@ export class Enlistment {
   /** The transaction's id; `null` before anything was appended, be it in a savepoint that was rolled back. */
   get xid(): string | null {
     return this.#xid
+  }
+
+  /** An event that the transaction leaves in the outbox when it commits; `null` while there is none. */
+  get eventId(): string | null {
+    return this.#eventId
   }
 
   /**
@@ -80,6 +86,7 @@ export class Enlistment {
   /** Records what was stored, by the transaction with this id. */
   add(events: readonly SealedEvent[], destinations: readonly string[], xid: string): void {
     for (let account: Enlistment | null = this; account; account = account.#parent) account.#xid = xid
+    this.#eventId ??= events[0]?.id ?? null
     for (const { lane } of events) this.#lanes.add(lane)
     for (const destination of destinations) {
       this.#counts.set(destination, (this.#counts.get(destination) ?? 0) + 1)
@@ -88,6 +95,7 @@ export class Enlistment {
 
   /** Adds a released savepoint's account to this one. */
   merge(child: Enlistment): void {
+    this.#eventId ??= child.#eventId
     for (const lane of child.#lanes) this.#lanes.add(lane)
     for (const key of child.#lockedKeys) this.#lockedKeys.add(key)
     for (const [destination, count] of child.#counts) {

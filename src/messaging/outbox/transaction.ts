@@ -44,7 +44,7 @@ const RETRY_BACKOFF = { firstMs: 10, maxMs: 500 }
  * {@link RolledBackError} when a statement had failed and `work` swallowed the
  * error, or the connection was lost before COMMIT took effect; with
  * {@link CommitUnknownError} when the answer to COMMIT was lost and could not be
- * found out within three seconds; and with what `work` rejected with. Serialization
+ * found out within three seconds, or not at all after a crash of the server; and with what `work` rejected with. Serialization
  * failures and deadlocks are reported, unless `retries` are allowed. Refuses a
  * `db` over another driver than `pg` with {@link InvalidOptionError}.
  */
@@ -132,15 +132,15 @@ async function prepare<T>(
   state.progress = { phase: 'working' }
   const value = await work(trx)
   enlistment.close()
-  const commit = await findable(trx, enlistment.xid)
+  const commit = await findable(trx, enlistment)
   state.progress = { phase: 'committing', value, enlistment, commit }
 }
 
 /** By what the transaction can be found again. An append has told its id; otherwise it takes one more statement. */
-async function findable(trx: Knex.Transaction, known: string | null): Promise<Commit> {
+async function findable(trx: Knex.Transaction, { xid: known, eventId }: Enlistment): Promise<Commit> {
   try {
     const xid = known ?? (await selectTransactionId(trx))
-    return xid === null ? 'nothing written' : { xid, history: await historyOf(trx) }
+    return xid === null ? 'nothing written' : { xid, eventId, history: await historyOf(trx) }
   } catch (error) {
     throw sqlState(error) === '25P02' ? new RolledBackError({ cause: error }) : error
   }
