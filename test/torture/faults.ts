@@ -217,14 +217,16 @@ async function cut({ proxies }: Arena, dice: Dice) {
   return async () => proxy.mend()
 }
 
-/** Two partitions more: the relay goes on with the count that it knows. */
+/** One partition more: the relay goes on with the count that it knows. */
 async function addPartitions({ brokers }: Arena) {
-  const admin = new Kafka({ clientId: 'nemesis', brokers: [...brokers], logLevel: logLevel.NOTHING }).admin()
+  // A broker may be out of reach by another fault, for as long as that lasts.
+  const retry = { retries: 20, maxRetryTime: 2_000 }
+  const admin = new Kafka({ clientId: 'nemesis', brokers: [...brokers], retry, logLevel: logLevel.NOTHING }).admin()
   await admin.connect()
   try {
     const metadata = await admin.fetchTopicMetadata({ topics: ['order.events'] })
     const count = metadata.topics[0]?.partitions.length ?? 0
-    await admin.createPartitions({ topicPartitions: [{ topic: 'order.events', count: count + 2 }] })
+    await admin.createPartitions({ topicPartitions: [{ topic: 'order.events', count: count + 1 }] })
     await sleep(500)
   } finally {
     await admin.disconnect()
@@ -232,7 +234,7 @@ async function addPartitions({ brokers }: Arena) {
   return async () => {}
 }
 
-/** Two partitions more, and the relays go over to them, unless another fault keeps them from it. */
+/** One partition more, and the relays go over to them, unless another fault keeps them from it. */
 async function adoptAdded(arena: Arena) {
   await addPartitions(arena)
   const { brokers, db } = arena

@@ -4,6 +4,7 @@
  * kept, 1 when it was not, 2 when the run proved nothing, 3 when it could not run.
  */
 import { rm } from 'node:fs/promises'
+import { availableParallelism } from 'node:os'
 import { join, resolve } from 'node:path'
 import { Command, InvalidArgumentError, Option } from 'commander'
 import { faults } from './faults.ts'
@@ -26,7 +27,11 @@ const program = new Command('torture')
   .option('--faults <names>', `which, of: ${Object.keys(faults).join(', ')}`, names, Object.keys(faults))
   .option('--relays <count>', 'relay processes', whole, 2)
   .option('--consumers <count>', 'consumer processes', whole, 2)
-  .option('--clients <count>', 'clients at once', whole, 8)
+  .addOption(
+    new Option('--clients <count>', 'clients at once; more than the machine can serve measure the machine')
+      .argParser(whole)
+      .default(2 * availableParallelism(), 'two for each core'),
+  )
   .option('--secure', 'Kafka over TLS with SCRAM-SHA-512, Postgres over TLS verified in full', false)
   .option('--steady-within <seconds>', 'how soon after a fault all must be steady again', decimal, 15)
   .option('--out <folder>', 'where logs, history and report are left', join('.data', 'torture'))
