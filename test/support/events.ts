@@ -10,3 +10,18 @@ export function orderEvent<Type extends string>(
 ): DomainEvent<Type> {
   return { payload: { orderId: id }, ...event, type, aggregate: { type: 'order', id } }
 }
+
+/** An event with nothing to say but its type and key, as an outbox in memory takes it. */
+export function plainEvent(type: string, id = 'order-1') {
+  return {
+    id: randomUUID(),
+    type,
+    aggregate: { type: 'order', id },
+    version: null,
+    payload: '{}',
+    occurredAt: new Date(),
+    headers: {},
+    trace: null,
+    topic: null,
+  }
+}

@@ -79,7 +79,6 @@ export class LaneLoop {
   readonly #queues: PartitionQueues
   readonly #chores: Chores
   readonly #adoptions: Adoptions
-  #fencedCount = 0
 
   constructor(options: LaneLoopOptions) {
     const { clock, settings, shutdown } = options
@@ -174,7 +173,6 @@ export class LaneLoop {
     return {
       inHandCount: this.#hand.count,
       publishedCount: this.#settler.publishedCount,
-      fencedCount: this.#fencedCount,
       paused: [...this.#destinations.paused(), ...this.#queues.silent()],
       heldKeys: this.#heldKeys.summary(REPORTED_KEYS),
       heldKeyCount: this.#heldKeys.count,
@@ -279,7 +277,6 @@ export class LaneLoop {
     const lost = leases.filter((lease) => fencedLanes.includes(lease.lane) && this.#hand.holdsUnder(lease))
     if (lost.length === 0) return
     const lanes = lost.map(({ lane }) => lane)
-    this.#fencedCount += lanes.length
     getInstruments().fencedWrites.add(lanes.length, { [ATTR_OUTBOX]: outboxName() })
     this.#options.logger.warn({ lanes }, 'Lanes lost to another worker')
     this.#lose(lanes)

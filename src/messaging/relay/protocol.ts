@@ -34,7 +34,6 @@ export type FromWorker =
 export interface WorkerReport {
   readonly inHandCount: number
   readonly publishedCount: number
-  readonly fencedCount: number
   readonly paused: readonly PausedDestination[]
   readonly heldKeys: readonly HeldKeySummary[]
   /** More held keys exist than `heldKeys` lists. */

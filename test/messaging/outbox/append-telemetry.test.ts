@@ -1,38 +1,29 @@
 /** What an append leaves in traces and metrics, under the real SDK with exporters in memory. */
 import { beforeEach, expect, test } from '@jest/globals'
-import { context, metrics, SpanStatusCode, trace } from '@opentelemetry/api'
+import { context, SpanStatusCode, trace } from '@opentelemetry/api'
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
-import { MeterProvider, MetricReader } from '@opentelemetry/sdk-metrics'
 import { InMemorySpanExporter, SimpleSpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace'
 import { appendToOutbox } from '../../../src/messaging/outbox/append.ts'
 import { defaultTopicFor } from '../../../src/messaging/outbox/topic-rule.ts'
 import { inTransaction } from '../../../src/messaging/outbox/transaction.ts'
 import { createTestDatabase } from '../../support/database.ts'
 import { orderEvent } from '../../support/events.ts'
+import { readMetrics } from '../../support/telemetry/metric-reader.ts'
 
 const exporter = new InMemorySpanExporter()
 context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable())
 trace.setGlobalTracerProvider(new TracerProvider({ spanProcessors: [new SimpleSpanProcessor({ exporter })] }))
 
-class ReaderOnDemand extends MetricReader {
-  protected override async onShutdown(): Promise<void> {}
-  protected override async onForceFlush(): Promise<void> {}
-}
-const reader = new ReaderOnDemand()
-metrics.setGlobalMeterProvider(new MeterProvider({ readers: [reader] }))
+const points = readMetrics()
 
 beforeEach(() => exporter.reset())
 
 /** Events counted as enqueued so far, by topic. */
 async function enqueued(): Promise<Record<string, number>> {
-  const { resourceMetrics } = await reader.collect()
-  const counts: Record<string, number> = {}
-  for (const { descriptor, dataPoints } of resourceMetrics.scopeMetrics.flatMap(({ metrics }) => metrics)) {
-    if (descriptor.name !== 'outbox.enqueued.messages') continue
-    for (const { attributes, value } of dataPoints)
-      counts[String(attributes['messaging.destination.name'])] = Number(value)
-  }
-  return counts
+  const counts = await points('outbox.enqueued.messages')
+  return Object.fromEntries(
+    counts.map(({ attributes, value }) => [String(attributes['messaging.destination.name']), Number(value)]),
+  )
 }
 
 test('stores the context of its create span, a child of the span that the append ran in', async () => {

@@ -1,7 +1,5 @@
 /** What the metrics say of relay workers that die, stand still, or never come up. */
 import { expect, test } from '@jest/globals'
-import { metrics } from '@opentelemetry/api'
-import { MeterProvider, MetricReader } from '@opentelemetry/sdk-metrics'
 import { silentLogger } from '../../../src/messaging/lifecycle/logger.ts'
 import { Crew } from '../../../src/messaging/relay/crew.ts'
 import type { FromWorker } from '../../../src/messaging/relay/protocol.ts'
@@ -9,13 +7,9 @@ import { measureRelay } from '../../../src/messaging/relay/relay-status.ts'
 import type { WorkerHandle } from '../../../src/messaging/relay/spawn.ts'
 import { eventually } from '../../../src/messaging/testing/index.ts'
 import { idleReport } from '../../support/relay/idle-report.ts'
+import { readMetrics } from '../../support/telemetry/metric-reader.ts'
 
-class ReaderOnDemand extends MetricReader {
-  protected override async onShutdown(): Promise<void> {}
-  protected override async onForceFlush(): Promise<void> {}
-}
-const reader = new ReaderOnDemand()
-metrics.setGlobalMeterProvider(new MeterProvider({ readers: [reader] }))
+const points = readMetrics()
 
 /** A worker that says what the test lets it say, and ends when that says so. */
 class ScriptedWorker {
@@ -74,11 +68,8 @@ function createCrew() {
       await new Promise((resolve) => setTimeout(resolve, 2))
       crew.tick()
       measureRelay(crew.members, true)
-      const { resourceMetrics } = await reader.collect()
-      const found = resourceMetrics.scopeMetrics
-        .flatMap((scope) => scope.metrics)
-        .find(({ descriptor }) => descriptor.name === 'outbox.relay.last_poll.timestamp')
-      return Number(found?.dataPoints[0]?.value)
+      const [point] = await points('outbox.relay.last_poll.timestamp')
+      return Number(point?.value)
     },
     async [Symbol.asyncDispose]() {
       draining.abort()

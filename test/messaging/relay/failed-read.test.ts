@@ -1,18 +1,14 @@
-import { randomUUID } from 'node:crypto'
 import { expect, test } from '@jest/globals'
 import { PublishError } from '../../../src/messaging/errors.ts'
 import { systemClock } from '../../../src/messaging/lifecycle/clock.ts'
-import { silentLogger } from '../../../src/messaging/lifecycle/logger.ts'
 import { murmur2 } from '../../../src/messaging/outbox/lane.ts'
 import { defaultTopicFor } from '../../../src/messaging/outbox/topic-rule.ts'
-import { inlineLine } from '../../../src/messaging/relay/line.ts'
-import { runWorker } from '../../../src/messaging/relay/worker.ts'
 import { InMemoryOutbox } from '../../../src/messaging/testing/in-memory-outbox.ts'
 import { InMemoryBroker } from '../../../src/messaging/testing/index.ts'
 import type { Publisher } from '../../../src/messaging/transport.ts'
+import { plainEvent } from '../../support/events.ts'
+import { startLoneWorker } from '../../support/relay/lone-worker.ts'
 import { TOPIC } from './setting.ts'
-
-const LANES = Array.from({ length: 64 }, (_, lane) => lane)
 
 test('an event read while the one before it failed waits for it, however long the read took', async () => {
   const broker = new InMemoryBroker({ topics: { [TOPIC]: 1 } })
@@ -30,17 +26,17 @@ test('an event read while the one before it failed waits for it, however long th
     },
   })
   let ahead = 0
-  const worker = await startWorker(outbox, {
+  const worker = await startLoneWorker(outbox, {
     publisher: failingOnce(broker.createPublisher(), send),
     clock: { ...systemClock, now: () => systemClock.now() + ahead },
   })
 
   send.close()
-  const [first] = outbox.append([eventOf('First')])
+  const [first] = outbox.append([plainEvent('First')])
   worker.wake([first?.lane ?? 0])
   await send.reached
   read.close()
-  outbox.append([eventOf('Second')])
+  outbox.append([plainEvent('Second')])
   worker.wake([first?.lane ?? 0])
   await read.reached
   send.open()
@@ -69,17 +65,17 @@ test('an event read under a lease that has ended and come back goes after what w
       return answer
     },
   })
-  const worker = await startWorker(outbox, { publisher: broker.createPublisher(), clock: systemClock })
+  const worker = await startLoneWorker(outbox, { publisher: broker.createPublisher(), clock: systemClock })
   // What is on its way keeps the next one waiting in the queue.
   const hold = broker.faults.hold({ topic: TOPIC })
-  const [before] = outbox.append([eventOf('Before', 'order-2')])
+  const [before] = outbox.append([plainEvent('Before', 'order-2')])
   worker.wake([before?.lane ?? 0])
   await hold.met
-  const [first] = outbox.append([eventOf('First')])
+  const [first] = outbox.append([plainEvent('First')])
   worker.wake([first?.lane ?? 0])
   await inHand.promise
   read.close()
-  outbox.append([eventOf('Second')])
+  outbox.append([plainEvent('Second')])
   worker.wake([first?.lane ?? 0])
   await read.reached
 
@@ -137,64 +133,6 @@ function failingOnce(publisher: Publisher, gate: ReturnType<typeof createGate>):
   }
 }
 
-/** A worker that owns every lane. */
-async function startWorker(
-  outbox: InMemoryOutbox,
-  { publisher, clock }: { publisher: Publisher; clock: typeof systemClock },
-) {
-  const owner = randomUUID()
-  const claim = async () => {
-    const grants = await outbox.claim(owner, LANES)
-    await outbox.renew([owner], 600_000)
-    line.relay.post({ kind: 'lanes', owner, grants })
-  }
-  const line = inlineLine()
-  line.relay.listen(() => {})
-  const running = runWorker({
-    line: line.worker,
-    source: outbox,
-    registry: outbox,
-    publisher,
-    topicFor: defaultTopicFor(''),
-    createTopics: null,
-    settings: {},
-    logger: silentLogger,
-    clock,
-  })
-  await claim()
-  line.relay.post({
-    kind: 'renewed',
-    term: { until: Number.POSITIVE_INFINITY, untilTime: Number.POSITIVE_INFINITY },
-  })
-  return {
-    wake: (lanes: readonly number[]) => line.relay.post({ kind: 'wake', lanes }),
-    /** All of its lanes are lost, and are its own again under other leases. */
-    loseAndRegain: async () => {
-      line.relay.post({ kind: 'lanes', owner, grants: [] })
-      outbox.expire(owner)
-      await claim()
-    },
-    stop: async () => {
-      line.relay.post({ kind: 'drain' })
-      await running
-    },
-  }
-}
-
 function noBigInt(_key: string, value: unknown): unknown {
   return typeof value === 'bigint' ? String(value) : value
-}
-
-function eventOf(type: string, id = 'order-1') {
-  return {
-    id: randomUUID(),
-    type,
-    aggregate: { type: 'order', id },
-    version: null,
-    payload: '{}',
-    occurredAt: new Date(),
-    headers: {},
-    trace: null,
-    topic: null,
-  }
 }

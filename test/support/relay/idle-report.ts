@@ -4,7 +4,6 @@ import type { WorkerReport } from '../../../src/messaging/relay/protocol.ts'
 export const idleReport: WorkerReport = {
   inHandCount: 0,
   publishedCount: 0,
-  fencedCount: 0,
   paused: [],
   heldKeys: [],
   heldKeyCount: 0,
