@@ -18,7 +18,8 @@ import { topicOptions } from '../../../src/service/topics.ts'
 export type Command = 'start relay' | 'start consumers' | 'fail the next send' | 'stop'
 
 const config = readConfig()
-const logger = createLogger({ service: 'test', thread: 'main' }, 'warn')
+// Failures are what its tests are about, and show in traces.
+const logger = createLogger({ service: 'test', thread: 'main' }, 'silent')
 await prepareSchema(config, logger)
 const db = createDatabase(config.database.connection, 'api', logger)
 const { brokers } = config.kafka
