@@ -17,6 +17,9 @@ import { closeConnection, connectionOf, openConnection, type PostgresConnection 
 export const SETTLE_TIMEOUT_MS = 3_000
 const ASK_AGAIN_MS = 50
 
+/** What Postgres says of a transaction's number that it has not given out. */
+const INVALID_PARAMETER = '22023'
+
 export type CommitOutcome = 'committed' | 'rolled back' | 'unknown'
 
 /** In which history a connection writes. */
@@ -76,9 +79,9 @@ async function ask(db: Knex, { xid, eventId, history }: DoubtfulCommit): Promise
     const here = toHistory((await connection.query(SELECT_HISTORY)).rows[0])
     // A standby that is being promoted, or the old primary come back as one, cannot tell.
     if (history.line === null || here.line !== history.line) return 'unknown'
-    if (here.crash !== history.crash) return (await isStored(connection, eventId)) ? 'committed' : 'unknown'
-    const { rows } = await connection.query(`select pg_xact_status($1::xid8) as status`, [xid])
-    switch (rows[0]?.status) {
+    const status = await statusOf(connection, xid)
+    if (here.crash !== history.crash) return await afterCrash(connection, { status, eventId })
+    switch (status) {
       case 'committed':
         return 'committed'
       case 'aborted':
@@ -91,6 +94,30 @@ async function ask(db: Knex, { xid, eventId, history }: DoubtfulCommit): Promise
   } finally {
     await closeConnection(db, connection)
   }
+}
+
+/** What the server says of a transaction's number: a status of Postgres's, `future` when nobody has had it, `null` when it was too long ago. */
+async function statusOf(connection: PostgresConnection, xid: string): Promise<unknown> {
+  try {
+    const { rows } = await connection.query('select pg_xact_status($1::xid8) as status', [xid])
+    return rows[0]?.status ?? null
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === INVALID_PARAMETER) return 'future'
+    throw error
+  }
+}
+
+/**
+ * A transaction that had committed has kept its number. So that is certainly
+ * another's where it is under way, or nobody's; where it stands for a commit,
+ * that may be either.
+ */
+async function afterCrash(
+  connection: PostgresConnection,
+  { status, eventId }: { status: unknown; eventId: string | null },
+): Promise<CommitOutcome> {
+  if (status === 'aborted' || status === 'in progress' || status === 'future') return 'rolled back'
+  return status === 'committed' && (await isStored(connection, eventId)) ? 'committed' : 'unknown'
 }
 
 /** Absent, it may have been deleted by the transaction itself, which says nothing. */

@@ -94,6 +94,18 @@ test('F2 F4 a commit without an event that a crash has forgotten is not taken fo
   expect(await other('states').where({ name: 'lost' })).toEqual([])
 })
 
+test('F2 F4 a commit that a crash has forgotten is a rollback as long as nobody has its number', async () => {
+  await using db = poolTo(postgres.url())
+  await inTransaction(db, (trx) => trx('states').insert({ name: 'first' }))
+
+  const lost = inTransaction(db, async (trx) => {
+    await appendToOutbox(trx, [orderEvent('Lost')])
+    await crash()
+  })
+
+  await expect(lost).rejects.toMatchObject({ code: 'MESSAGING_ROLLED_BACK' })
+})
+
 test('F2 F4 a commit that was stored before the crash is found by its event', async () => {
   await using proxy = await createPostgresProxy(postgres.url())
   await using db = poolTo(proxy.url)
