@@ -80,8 +80,8 @@ export const ADOPTION: readonly Mutation[] = [
     edits: [
       {
         file: 'src/messaging/relay/topic-queries.ts',
-        find: '        and adoption = :adoption\n        and ${RESTS}`,\n    { topic, adoption, restMs }',
-        replace: '        and adoption = :adoption`,\n    { topic, adoption, restMs }',
+        find: '        and adoption = :adoption\n        and $',
+        replace: '        and adoption = :adoption\n         or false and $',
       },
     ],
     test: TEST,
