@@ -139,4 +139,4 @@ const SELECT_HISTORY = `
            else (select system_identifier from pg_control_system())::text
                 || '/' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)
          end as line,
-         (select extract(epoch from stats_reset)::text from pg_stat_bgwriter) as crash`
+         date_part('epoch', pg_stat_get_bgwriter_stat_reset_time())::text as crash`
