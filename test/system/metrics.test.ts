@@ -42,9 +42,9 @@ test('PC-75 the published counter of four threads only rises, and reaches every 
 
   expect(seen).toEqual(seen.toSorted((a, b) => a - b))
   expect(seen.at(-1)).toBe(1 + EVENT_COUNT)
-  // A thousand keys later there are no more series than new bounded labels explain.
+  // What threads come to report only later is some hundred; by key or event there would be a thousand more.
   const later = (await readMetrics(service)).split('\n').filter((line) => line !== '' && !line.startsWith('#')).length
-  expect(later - series).toBeLessThan(100)
+  expect(later - series).toBeLessThan(EVENT_COUNT / 2)
 })
 
 test('PC-75 what describes the process is there once, and what describes a thread once a thread', async () => {
