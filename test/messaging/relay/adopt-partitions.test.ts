@@ -70,6 +70,28 @@ function placesOf({ broker }: RelaySetting, key: string): readonly number[] {
   return records.toSorted((a, b) => Number(a.timestamp) - Number(b.timestamp)).map(({ partition }) => partition)
 }
 
+/** A worker whose lease has ended after it had read an event, which it may have sent; no other runs. */
+async function expiredWithOneRead(setting: RelaySetting) {
+  const { db } = setting
+  const relay = setting.start()
+  await setting.append(orderEvent('Before', 'order-1'))
+  await setting.drained()
+  await relay.stop()
+  await setting.append(orderEvent('Sent', 'order-1'))
+  const [owner, lane] = [randomUUID(), (await db('outbox').where({ event_type: 'Sent' }).first('lane')).lane as number]
+  const directory = createPostgresDirectory(db)
+  await directory.renew([owner], 60_000)
+  const [grant] = await directory.claim(owner, [lane])
+  if (!grant) throw new Error('The lane is free')
+  const source = createPostgresSource({ db, topicFor: defaultTopicFor('') })
+  const ownership = { owner, leases: [grant] }
+  const request = { lanes: [{ lane, limit: 10 }], maxBytesPerLane: 1_000, inHand: [], exclusions: [] }
+  const events = await source.read(ownership, request)
+  expect(events).toHaveLength(1)
+  await db('relay_workers').update({ expires_at: db.raw('clock_timestamp()') })
+  return { owner, lane, directory, source, ownership, events }
+}
+
 test('two relays under load go over to the new partitions: each effect once and in order, and mutations go on', async () => {
   await using setting = await createRelaySetting()
   const { db, broker } = setting
@@ -277,23 +299,7 @@ test('of two callers one is refused, and a caller that gives up changes nothing'
 
 test('the lanes of a worker that was frozen in the middle of a send are lost to it', async () => {
   await using setting = await createRelaySetting()
-  const { db } = setting
-  const relay = setting.start()
-  await setting.append(orderEvent('Before', 'order-1'))
-  await setting.drained()
-  await relay.stop()
-  await setting.append(orderEvent('Sent', 'order-1'))
-  const [frozen, lane] = [randomUUID(), (await db('outbox').where({ event_type: 'Sent' }).first('lane')).lane as number]
-  const directory = createPostgresDirectory(db)
-  await directory.renew([frozen], 60_000)
-  const [grant] = await directory.claim(frozen, [lane])
-  if (!grant) throw new Error('The lane is free')
-  const source = createPostgresSource({ db, topicFor: defaultTopicFor('') })
-  const ownership = { owner: frozen, leases: [grant] }
-  const request = { lanes: [{ lane, limit: 10 }], maxBytesPerLane: 1_000, inHand: [], exclusions: [] }
-  const events = await source.read(ownership, request)
-  expect(events).toHaveLength(1)
-  await db('relay_workers').update({ expires_at: db.raw('clock_timestamp()') })
+  const { owner: frozen, lane, directory, source, ownership, events } = await expiredWithOneRead(setting)
 
   await growTo(setting, 12)
 
@@ -391,22 +397,7 @@ test('a write of a vanished worker that is under way is waited for, and no renew
 
 test('what a worker marks after its lease has ended is seen by the consumers before the count changes', async () => {
   await using setting = await createRelaySetting()
-  const { db } = setting
-  const relay = setting.start()
-  await setting.append(orderEvent('Before', 'order-1'))
-  await setting.drained()
-  await relay.stop()
-  await setting.append(orderEvent('Sent', 'order-1'))
-  const [late, lane] = [randomUUID(), (await db('outbox').where({ event_type: 'Sent' }).first('lane')).lane as number]
-  const directory = createPostgresDirectory(db)
-  await directory.renew([late], 60_000)
-  const [grant] = await directory.claim(late, [lane])
-  if (!grant) throw new Error('The lane is free')
-  const source = createPostgresSource({ db, topicFor: defaultTopicFor('') })
-  const ownership = { owner: late, leases: [grant] }
-  const request = { lanes: [{ lane, limit: 10 }], maxBytesPerLane: 1_000, inHand: [], exclusions: [] }
-  const events = await source.read(ownership, request)
-  await db('relay_workers').update({ expires_at: db.raw('clock_timestamp()') })
+  const { source, ownership, events } = await expiredWithOneRead(setting)
   const marked: number[] = []
 
   await growTo(setting, 12, {

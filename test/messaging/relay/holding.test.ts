@@ -10,6 +10,7 @@ import { Hand } from '../../../src/messaging/relay/hand.ts'
 import { HeldKeys } from '../../../src/messaging/relay/held-keys.ts'
 import { Holding } from '../../../src/messaging/relay/holding.ts'
 import { InMemoryOutbox } from '../../../src/messaging/testing/in-memory-outbox.ts'
+import { plainEvent } from '../../support/events.ts'
 import { TOPIC } from './setting.ts'
 
 /** A worker's holding over an outbox in memory with one event, whose database fails the calls named in `failing`. */
@@ -24,19 +25,7 @@ async function createHolding() {
       return apply()
     },
   })
-  const [event] = outbox.append([
-    {
-      id: randomUUID(),
-      type: 'OrderPlaced',
-      aggregate: { type: 'order', id: 'order-1' },
-      version: null,
-      payload: '{}',
-      occurredAt: new Date(),
-      headers: {},
-      trace: null,
-      topic: null,
-    },
-  ])
+  const [event] = outbox.append([plainEvent('OrderPlaced')])
   if (event === undefined) throw new Error('Nothing was appended')
   const owner = randomUUID()
   const hand = new Hand()
