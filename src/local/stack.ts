@@ -6,7 +6,7 @@
 import { once } from 'node:events'
 import { rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { type LocalConfig, ownsServers } from './config.ts'
+import { inheritedEnv, type LocalConfig, ownsServers } from './config.ts'
 import { claimDataDir, claimIfFree } from './data-dir.ts'
 import { type Part, provideKafka, providePostgres } from './embedded.ts'
 import { portIsFree } from './free-ports.ts'
@@ -150,7 +150,7 @@ async function portProblems({ port, adminPort, roles }: LocalConfig): Promise<re
 
 /** Where Node keeps compiled modules: every start after the first has them in a third of the time. */
 function compileCache(dataDir: string): Readonly<Record<string, string>> {
-  return { NODE_COMPILE_CACHE: process.env.NODE_COMPILE_CACHE ?? join(dataDir, 'compile-cache') }
+  return { NODE_COMPILE_CACHE: inheritedEnv().NODE_COMPILE_CACHE ?? join(dataDir, 'compile-cache') }
 }
 
 /** What goes over the environment that the service inherits: only what it leaves open, or says itself. */
