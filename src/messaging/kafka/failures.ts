@@ -56,18 +56,19 @@ const protocolErrors: Readonly<Record<string, Pick<Failure, 'kind' | 'definite' 
   UNSUPPORTED_COMPRESSION_TYPE: { kind: 'destination', ...definitely },
 
   LEADER_NOT_AVAILABLE: { kind: 'outage', ...definitely },
-  NOT_LEADER_FOR_PARTITION: { kind: 'outage', ...definitely },
   FENCED_LEADER_EPOCH: { kind: 'outage', ...definitely },
   UNKNOWN_LEADER_EPOCH: { kind: 'outage', ...definitely },
   NOT_ENOUGH_REPLICAS: { kind: 'outage', ...definitely },
   BROKER_NOT_AVAILABLE: { kind: 'outage', ...definitely },
-  REPLICA_NOT_AVAILABLE: { kind: 'outage', ...definitely },
   CORRUPT_MESSAGE: { kind: 'outage', ...definitely },
   SASL_AUTHENTICATION_FAILED: { kind: 'outage', ...definitely },
 
   REQUEST_TIMED_OUT: { kind: 'outage', ...perhaps },
   NETWORK_EXCEPTION: { kind: 'outage', ...perhaps },
   NOT_ENOUGH_REPLICAS_AFTER_APPEND: { kind: 'outage', ...perhaps },
+  // A leader says so too that has appended a batch and lost the partition before all replicas had it: the next one may have it.
+  NOT_LEADER_FOR_PARTITION: { kind: 'outage', ...perhaps },
+  REPLICA_NOT_AVAILABLE: { kind: 'outage', ...perhaps },
   KAFKA_STORAGE_ERROR: { kind: 'outage', ...perhaps },
 
   OUT_OF_ORDER_SEQUENCE_NUMBER: { kind: 'outage', ...spoilt },

@@ -9,9 +9,12 @@ import { uniqueTopic } from '../../support/kafka.ts'
 import { api } from '../../support/proxy/frames.ts'
 import type { KafkaProxy } from '../../support/proxy/kafka-proxy.ts'
 import { type ProxiedKafka, startProxiedKafka } from '../../support/proxy/proxied-kafka.ts'
-import { partitionsIn, withBaseOffset } from './produce-answers.ts'
+import { partitionsIn, withBaseOffset, withErrorCode } from './produce-answers.ts'
 import { batchOf, firsts, never, onProduce, openPublisher, valuesIn, valuesOf } from './publishing.ts'
 import { createWitness, type Witness } from './witness.ts'
+
+const NOT_LEADER = 6
+const TOPIC_AUTHORIZATION_FAILED = 29
 
 const stack = new AsyncDisposableStack()
 let cluster: ProxiedKafka
@@ -41,6 +44,27 @@ test('K2 another batch goes over another producer once one of unknown outcome wa
   // On the old one it would be answered as a copy of what was given up, and only the look at the offset would notice.
   expect(proxy.count(api.initProducerId)).toBe(producers + 1)
   expect(proxy.count(api.produce)).toBe(requests + 1)
+})
+
+test('K2 a batch that a leader may have stored before it lost the partition is of unknown outcome, and its numbers are not used again', async () => {
+  await using publisher = openPublisher(cluster)
+  const topic = uniqueTopic('rules')
+  await publisher.createTopic(topic, { partitionCount: 1, replicationFactor: null })
+  await publisher.publish(batchOf(topic, 0, 'warm', 2), { signal: never })
+  const answers = [NOT_LEADER, TOPIC_AUTHORIZATION_FAILED]
+  const end = proxy.rule(({ apiKey }) => {
+    const code = apiKey === api.produce ? answers.shift() : undefined
+    return code === undefined ? 'pass' : { rewrite: (answer) => withErrorCode(answer, topic, code) }
+  })
+
+  const given = publisher.publish(batchOf(topic, 0, 'moved', 2), { signal: never })
+  await expect(given).rejects.toMatchObject({ kind: 'destination', outcome: 'unknown' })
+  end()
+  await publisher.publish(batchOf(topic, 0, 'next', 2), { signal: never })
+
+  expect(answers).toEqual([])
+  const expected = ['warm', 'moved', 'next'].flatMap((name) => valuesOf(batchOf(topic, 0, name, 2)))
+  expect(firsts(await valuesIn(witness, topic, 0))).toEqual(expected)
 })
 
 test('K2 a first answer that names an offset from before the producer is no acknowledgement', async () => {
