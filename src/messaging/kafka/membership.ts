@@ -157,11 +157,14 @@ export class Membership {
 
   #listen(): void {
     const consumer = this.#consumer
-    const { GROUP_JOIN, CRASH, FETCH_START, START_BATCH_PROCESS } = consumer.events
+    const { GROUP_JOIN, STOP, CRASH, FETCH_START, START_BATCH_PROCESS } = consumer.events
     consumer.on(GROUP_JOIN, ({ payload }) => {
       countRebalance(payload.groupId)
       this.#assign(payload.memberAssignment)
     })
+    // A client that crashes closes its connections before it says so, which takes seconds while a broker is silent.
+    // It takes no orders meanwhile.
+    consumer.on(STOP, () => this.#over.abort())
     consumer.on(CRASH, ({ payload }) => {
       this.#finish(payload.error)
     })

@@ -11,6 +11,8 @@ import { type ProxiedKafka, startProxiedKafka } from '../../support/proxy/proxie
 import { batchOf, firsts, never, openPublisher, valuesOf } from './publishing.ts'
 import { createWitness, type Witness } from './witness.ts'
 
+const GROUP_AUTHORIZATION_FAILED = 30
+
 const stack = new AsyncDisposableStack()
 let cluster: ProxiedKafka
 let proxy: KafkaProxy
@@ -159,6 +161,38 @@ test('builds the membership anew although a delivery hangs, and never delivers t
   await eventually('the hanging one again', () => seen.filter((value) => value === 'p0-0').length >= 1)
 })
 
+test('a delivery that ends while the client is crashing and a broker is silent ends nothing else, and is made again', async () => {
+  const { topic } = await filled(1, 1)
+  const begun = Promise.withResolvers<void>()
+  const freed = Promise.withResolvers<void>()
+  const seen: string[] = []
+  await using subscription = begin({
+    topics: [topic],
+    deliver: async (batch) => {
+      begun.resolve()
+      await freed.promise
+      return await noting(seen)(batch)
+    },
+  })
+  await begun.promise
+
+  const [asked, left] = [proxy.count(api.listOffsets), proxy.count(api.leaveGroup)]
+  const end = proxy.rule(({ apiKey }) => {
+    if (apiKey === api.listOffsets) return 'swallow answer'
+    // Only once the client waits for an answer that does not come: it closes its connections after that.
+    const isWaiting = proxy.count(api.listOffsets) > asked
+    return apiKey === api.heartbeat && isWaiting ? { rewrite: withoutRight } : 'pass'
+  })
+  await eventually('it leaves the group', () => proxy.count(api.leaveGroup) > left)
+  await pause(200)
+  freed.resolve()
+  end()
+
+  await eventually('the reason', () => subscription.status().phase === 'failing')
+  await eventually('running', () => subscription.status().phase === 'running')
+  await eventually('the record, as its delivery was not committed', () => seen.length >= 2)
+})
+
 test('passes over what an aborted transaction left, and commits beyond it', async () => {
   const { topic } = await filled(1, 1)
   const kafka = new Kafka({ brokers: [...cluster.brokers], logLevel: logLevel.NOTHING })
@@ -244,6 +278,14 @@ async function aborted(signal: AbortSignal): Promise<void> {
   await new Promise<void>((resolve) => {
     signal.addEventListener('abort', () => resolve(), { once: true })
   })
+}
+
+/** The answer to a heartbeat, as to a member that may not be one: the client gives up. */
+function withoutRight(answer: Buffer): Buffer {
+  const changed = Buffer.from(answer)
+  // Length, correlation, throttling.
+  changed.writeInt16BE(GROUP_AUTHORIZATION_FAILED, 4 + 4 + 4)
+  return changed
 }
 
 /** The answer to a question for offsets of one partition, as of a broker that does not lead it. */

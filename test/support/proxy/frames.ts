@@ -14,6 +14,8 @@ export const api = {
   listOffsets: 2,
   metadata: 3,
   offsetCommit: 8,
+  heartbeat: 12,
+  leaveGroup: 13,
   saslHandshake: 17,
   initProducerId: 22,
 } as const
