@@ -15,6 +15,7 @@ export class OffsetCommitter {
   readonly #send: SendCommit
   #due = new Map<string, TopicPartition & { offset: bigint }>()
   #sending: Promise<void> | null = null
+  #isOurs: (where: TopicPartition) => boolean = () => true
 
   constructor(send: SendCommit) {
     this.#send = send
@@ -27,10 +28,9 @@ export class OffsetCommitter {
   }
 
   /** Forgets the partitions that are another member's now. */
-  keepOnly(ours: (where: TopicPartition) => boolean): void {
-    for (const [place, where] of this.#due) {
-      if (!ours(where)) this.#due.delete(place)
-    }
+  keepOnly(isOurs: (where: TopicPartition) => boolean): void {
+    this.#isOurs = isOurs
+    this.#due = new Map([...this.#due].filter(([, where]) => isOurs(where)))
   }
 
   /** Resolves once all that was given has been sent, or a commit has failed. Never rejects. */
@@ -48,8 +48,9 @@ export class OffsetCommitter {
       try {
         await this.#send([...batch.values()].map(({ offset, ...where }) => ({ ...where, offset: String(offset) })))
       } catch {
-        // Kept for the next time, unless something newer is there already.
-        this.#due = new Map([...batch, ...this.#due])
+        // Kept for the next time, unless something newer is there already, or the partition is another member's by now:
+        // that one's offset would go back.
+        this.#due = new Map([...[...batch].filter(([, where]) => this.#isOurs(where)), ...this.#due])
         return
       }
     }
