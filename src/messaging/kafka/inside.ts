@@ -85,6 +85,7 @@ export interface RequestQueueInside {
   isConnected(): boolean
   destroy(): void
   checkPendingRequests(): void
+  sendSocketRequest(request: { readonly entry: { readonly apiKey: number }; rejected(error: unknown): void }): void
   scheduleRequestTimeoutCheck(): void
   scheduleCheckPendingRequests(): void
 }

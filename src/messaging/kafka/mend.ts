@@ -18,11 +18,11 @@ const RETRY_PENDING_MS = 10
 /** Clock steps below this, in milliseconds, are the work of a time daemon and disturb nothing. */
 const JUMP_MS = 500
 
-/** Hears of each request as it is handed to a connection. */
+/** Hears of each request. */
 export interface RequestWatch {
-  /** Before it is; a throw keeps the request back, and is its failure. */
+  /** As it is about to be written to its socket; a throw keeps it back, and is its failure. */
   admit(apiKey: number): void
-  /** After it was, with its answer to come. */
+  /** After it was handed to a connection, with its answer to come. */
   sent(apiKey: number, answer: Promise<unknown>): void
 }
 
@@ -35,6 +35,7 @@ export function mend(cluster: ClusterInside, watch: RequestWatch | null = null):
     for (const { requestQueue } of pool.pool) {
       waitOnlyForWork(requestQueue)
       followClockJumps(requestQueue)
+      if (watch !== null) admitAtLast(requestQueue, watch)
     }
     tolerateLeaderless(pool)
     if (watch !== null) report(pool, watch)
@@ -100,13 +101,25 @@ function tolerateLeaderless(pool: ConnectionPoolInside): void {
   }
 }
 
+/** At the last moment: before it a request may wait for its connection, or behind others in the queue. */
+function admitAtLast(queue: RequestQueueInside, watch: RequestWatch): void {
+  const write = queue.sendSocketRequest.bind(queue)
+  queue.sendSocketRequest = (request) => {
+    try {
+      watch.admit(request.entry.apiKey)
+    } catch (error) {
+      request.rejected(error)
+      return
+    }
+    write(request)
+  }
+}
+
 function report(pool: ConnectionPoolInside, watch: RequestWatch): void {
   const send = pool.send.bind(pool)
   pool.send = async (request: RequestInside) => {
-    const { apiKey } = request.request
-    watch.admit(apiKey)
     const answer = send(request)
-    watch.sent(apiKey, answer)
+    watch.sent(request.request.apiKey, answer)
     return await answer
   }
 }
