@@ -108,15 +108,17 @@ async function statusOf(connection: PostgresConnection, xid: string): Promise<un
 }
 
 /**
- * A transaction that had committed has kept its number. So that is certainly
- * another's where it is under way, or nobody's; where it stands for a commit,
- * that may be either.
+ * A transaction that had committed has kept its number. So it has not where
+ * that stands for a rollback, or for nobody; where it stands for a commit, that
+ * may be another's. One that is under way says nothing yet: statistics are reset
+ * by hand as well, and then it may be ours.
  */
 async function afterCrash(
   connection: PostgresConnection,
   { status, eventId }: { status: unknown; eventId: string | null },
-): Promise<CommitOutcome> {
-  if (status === 'aborted' || status === 'in progress' || status === 'future') return 'rolled back'
+): Promise<CommitOutcome | 'in progress'> {
+  if (status === 'in progress') return status
+  if (status === 'aborted' || status === 'future') return 'rolled back'
   return status === 'committed' && (await isStored(connection, eventId)) ? 'committed' : 'unknown'
 }
 

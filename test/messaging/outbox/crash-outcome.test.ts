@@ -11,6 +11,7 @@ import { migrate } from '../../../src/messaging/schema/migrate.ts'
 import { messagingMigrations } from '../../../src/messaging/schema/migration-files.ts'
 import { orderEvent } from '../../support/events.ts'
 import { createPostgresProxy } from '../../support/postgres-proxy.ts'
+import { untilSession } from '../../support/sessions.ts'
 
 const silent: Knex.Logger = { debug() {}, warn() {}, error() {}, deprecate() {} }
 // Nothing reaches the disk before somebody waits for it.
@@ -104,6 +105,33 @@ test('F2 F4 a commit that a crash has forgotten is a rollback as long as nobody 
   })
 
   await expect(lost).rejects.toMatchObject({ code: 'MESSAGING_ROLLED_BACK' })
+})
+
+test('F2 a commit that goes on after its answer was lost is waited for, also where somebody has reset the statistics', async () => {
+  await using proxy = await createPostgresProxy(postgres.url())
+  await using db = poolTo(proxy.url)
+  await using other = poolTo(postgres.url())
+  await other.raw(`
+    create function wait_at_commit() returns trigger language plpgsql as 'begin perform pg_advisory_xact_lock(77); return null; end';
+    create constraint trigger wait_at_commit after insert on states deferrable initially deferred
+      for each row when (new.name = 'slow') execute function wait_at_commit()`)
+  await inTransaction(db, (trx) => trx('states').insert({ name: 'first' }))
+  await other.raw("select pg_stat_reset_shared('bgwriter'), pg_advisory_lock(77)")
+
+  const slow = inTransaction(db, async (trx) => {
+    await trx('states').insert({ name: 'slow' })
+    await appendToOutbox(trx, [orderEvent('Slow')])
+    return 'done'
+  })
+  await untilSession(other, "wait_event = 'advisory'")
+  const asked = proxy.meet('select pg_xact_status', 'answer held')
+  proxy.leadTo(postgres.url())
+  await asked
+  await other.raw('select pg_advisory_unlock(77)')
+  proxy.release()
+
+  expect(await slow).toBe('done')
+  expect(await other('states').where({ name: 'slow' })).toHaveLength(1)
 })
 
 test('F2 F4 a commit that was stored before the crash is found by its event', async () => {
