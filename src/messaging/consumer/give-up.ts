@@ -5,7 +5,7 @@
  * pass it: a crash before leaves it to be delivered again, and after it there
  * is nothing left to do.
  */
-import { appendDeadLetter } from '../dead-letters/dead-letter-topic.ts'
+import { appendDeadLetter, cannotHold } from '../dead-letters/dead-letter-topic.ts'
 import { lockHeldKeys, parkKey, recordAttempts, releaseKeys } from '../dead-letters/held-keys.ts'
 import { insertDeadLetters } from '../dead-letters/queries.ts'
 import { selectProcessed } from '../inbox/queries.ts'
@@ -13,7 +13,7 @@ import { backoffMs } from '../lifecycle/backoff.ts'
 import type { TopicPartition } from '../transport.ts'
 import { type ConsumerContext, fieldsOf, keyOf, letterOf } from './context.ts'
 import { countDeadLetter } from './count.ts'
-import { type Decoded, type EventDelivery, UndecodablePayloadError } from './decode.ts'
+import { type EventDelivery, UndecodablePayloadError } from './decode.ts'
 import type { AttemptFailure } from './failure.ts'
 import { type Attempted, attempt } from './transaction.ts'
 
@@ -63,13 +63,24 @@ export async function giveUp(
     return { kind: 'parked', attempts }
   })
   if (given.ok) report(context, delivery, failure, given.value)
+  else if (cannotHold(given.failure.error)) return await setUnholdableAside(context, delivery, nextOffset)
   return given
+}
+
+/** A key that no index takes, as an append of ours refuses it, cannot be parked: its record is set aside like one that has none. */
+async function setUnholdableAside(
+  context: ConsumerContext,
+  { where, record }: EventDelivery,
+  nextOffset: bigint,
+): Promise<Attempted<Consequence>> {
+  const aside = await setForeignAside(context, { where, record, reason: 'CANNOT_BE_HELD' }, nextOffset)
+  return aside.ok ? { ok: true, value: { kind: 'parked', attempts: 1 } } : aside
 }
 
 /** Sets a record aside that is not one of ours. No key is parked for it: it has none that we know. */
 export async function setForeignAside(
   { group, db, bounds, tuning, decoding, logger }: ConsumerContext,
-  { where, record, reason }: Extract<Decoded, { kind: 'foreign' }>,
+  { where, record, reason }: Pick<EventDelivery, 'where' | 'record'> & { readonly reason: string },
   nextOffset: bigint,
 ): Promise<Attempted<boolean>> {
   const letter = {

@@ -18,10 +18,14 @@ export function deadLetterTopic(topic: string, group: string): string {
   return `${topic}.${group}.dlq`
 }
 
+/** What Postgres says of a value that it cannot hold, a number beyond its range or too deep a nesting: classes 22 and 54. */
+const CANNOT_HOLD = /^(22|54)/
+
 /** Appends the record of a dead letter to the outbox; `trx` is the one that sets the event aside. */
 export async function appendDeadLetter(trx: Knex.Transaction, letter: SetAsideRecord, reason: string): Promise<void> {
   const topic = deadLetterTopic(letter.topic, letter.holder)
-  const { payload, encoding } = storablePayload(letter.record.value)
+  const { value } = letter.record
+  const { payload, encoding } = storablePayload(value)
   const row = {
     id: uuidv7(),
     type: letter.eventType ?? 'Unreadable',
@@ -29,15 +33,15 @@ export async function appendDeadLetter(trx: Knex.Transaction, letter: SetAsideRe
     aggregate: { type: letter.aggregateType, id: letter.aggregateId || placeOf(letter) },
   }
   const span = startCreate({ ...row, bodyBytes: payload === null ? 0 : Buffer.byteLength(payload) }, topic)
+  const whole = { ...row, topic, occurredAt: letter.record.timestamp, trace: span.trace }
   try {
-    await insertRow(trx, {
-      ...row,
-      topic,
-      payload,
-      headers: headersOf(letter, reason, encoding),
-      occurredAt: letter.record.timestamp,
-      trace: span.trace,
-    })
+    // In a savepoint: only Postgres knows for certain which JSON it can hold.
+    await trx
+      .transaction((inner) => insertRow(inner, { ...whole, payload, headers: headersOf(letter, reason, encoding) }))
+      .catch(async (error: unknown) => {
+        if (value === null || !cannotHold(error)) throw error
+        await insertRow(trx, { ...whole, payload: inBase64(value), headers: headersOf(letter, reason, 'base64') })
+      })
     span.end()
   } catch (error) {
     span.end(error)
@@ -114,8 +118,17 @@ function storablePayload(value: Buffer | null): { payload: string | null; encodi
   try {
     return { payload: payloadText(rawJson(value.toString('utf8'))), encoding: 'json' }
   } catch {
-    return { payload: JSON.stringify(value.toString('base64')), encoding: 'base64' }
+    return { payload: inBase64(value), encoding: 'base64' }
   }
+}
+
+function inBase64(value: Buffer): string {
+  return JSON.stringify(value.toString('base64'))
+}
+
+/** Whether what was to be stored is the reason: no later attempt will store it. */
+export function cannotHold(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && typeof error.code === 'string' && CANNOT_HOLD.test(error.code)
 }
 
 function headersOf(letter: SetAsideRecord, reason: string, encoding: string): Record<string, string> {

@@ -2,11 +2,15 @@
 import type { IHeaders, KafkaMessage } from 'kafkajs'
 import type { IncomingRecord } from '../transport.ts'
 
+/** The years that dates are written with in four digits, as databases and others read them. */
+const EARLIEST = Date.parse('0001-01-01T00:00:00.000Z')
+const LATEST = Date.parse('9999-12-31T23:59:59.999Z')
+
 /** Headers become text; of a name that occurs twice the last counts, as in Kafka's own client; one without value is left out. */
 export function toIncomingRecord({ offset, timestamp, key, value, headers }: KafkaMessage): IncomingRecord {
   return {
     offset: BigInt(offset),
-    timestamp: new Date(Number(timestamp)),
+    timestamp: usableTime(Number(timestamp)),
     key,
     value,
     headers: Object.fromEntries(
@@ -16,6 +20,11 @@ export function toIncomingRecord({ offset, timestamp, key, value, headers }: Kaf
       }),
     ),
   }
+}
+
+/** Producers of others write what they like, and old brokers take it: nearest that is a date. */
+function usableTime(ms: number): Date {
+  return new Date(Math.min(Math.max(ms, EARLIEST), LATEST))
 }
 
 /** A header's text; `null` for one without value. */
