@@ -33,7 +33,7 @@ export async function applyApart(
   context: ConsumerContext,
   where: TopicPartition,
   records: readonly Decoded[],
-  { from, signal }: { readonly from: bigint; readonly signal: AbortSignal },
+  { from, signal }: { readonly from: bigint; readonly signal: Pick<AbortSignal, 'aborted'> },
   poll: Poll,
 ): Promise<Progress> {
   const { group, db, board } = context

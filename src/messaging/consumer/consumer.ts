@@ -47,6 +47,8 @@ const ASK_AGAIN: Backoff = { firstMs: 250, maxMs: 5_000 }
 const CAUGHT_UP_LOOK_MS = 20
 /** Milliseconds between two looks whether the database has gone back where nothing is stored at the moment. */
 const CHECK_MS = 10_000
+/** Milliseconds that a cancelled consumer waits at its very end for what it has ended. */
+const END_MS = 1_000
 /** Milliseconds before the group is joined again after that. */
 const REJOIN_MS = 250
 
@@ -118,7 +120,7 @@ export function startConsumer(options: ConsumerOptions): Consumer {
     const untilEnd = { ...context, draining: AbortSignal.any([draining, ended.signal]) }
     const requests = carryOutRequests(untilEnd)
     const telling = tellPhase(untilEnd, () => active.status())
-    const checking = checkOffsets(untilEnd)
+    const checking = checkOffsets(untilEnd, () => active.status().partitions)
     const watching = watchUnrelayed(untilEnd, topics)
     try {
       await Promise.race([active.done, aborted(draining), aborted(again)])
@@ -126,7 +128,10 @@ export function startConsumer(options: ConsumerOptions): Consumer {
       ended.abort()
       await active.stop()
       // A driver whose own patience has ended first leaves a transaction behind; `cancelled` ends that.
-      await Promise.all([requests, telling, checking, watching, ...inHand])
+      const over = new AbortController()
+      const all = Promise.all([requests, telling, checking, watching, ...inHand])
+      await Promise.race([all, afterCancelled(context, over.signal)])
+      over.abort()
     }
     await active.done
   }
@@ -182,11 +187,14 @@ async function startOffset(context: ConsumerContext, where: TopicPartition): Pro
 }
 
 /** Looks whether the database has gone back, until the subscription ends. Never rejects. */
-async function checkOffsets({ db, bounds, clock, draining }: ConsumerContext): Promise<void> {
+async function checkOffsets(
+  { db, bounds, clock, draining }: ConsumerContext,
+  ours: () => readonly TopicPartition[],
+): Promise<void> {
   while (!draining.aborted) {
     await clock.pause(CHECK_MS, draining)
     // A database that is away is told of elsewhere.
-    if (!draining.aborted) await untraced(() => bounds.offsets.check(db)).catch(() => {})
+    if (!draining.aborted) await untraced(() => bounds.offsets.check(db, ours())).catch(() => {})
   }
 }
 
@@ -207,6 +215,12 @@ function reportLag(groupId: string, active: ActiveSubscription): Disposable {
       consumerLag.removeCallback(observe)
     },
   }
+}
+
+/** Resolves soon after the consumer is cancelled: what has not ended by then waits for a database that does not answer. */
+async function afterCancelled({ bounds, clock }: ConsumerContext, over: AbortSignal): Promise<void> {
+  await Promise.race([aborted(bounds.cancelled), aborted(over)])
+  await clock.pause(END_MS, over)
 }
 
 async function aborted(signal: AbortSignal): Promise<void> {

@@ -26,8 +26,10 @@ export class DatabaseWentBackError extends Error {
 export class StoredOffsets {
   readonly #group: string
   readonly #onWentBack: () => void
-  /** By place: what the database had, or more; `null` where it had nothing. */
+  /** By place: what the database had at least; `null` where it had nothing. */
   readonly #known = new Map<string, bigint | null>()
+  /** By place: where the partition ends, as last heard. */
+  readonly #ends = new Map<string, bigint>()
 
   /** `onWentBack` is called at each discovery: everything is to begin anew. */
   constructor(group: string, onWentBack: () => void) {
@@ -42,6 +44,11 @@ export class StoredOffsets {
     return stored
   }
 
+  /** The partition ends at `offset`. */
+  heard(where: TopicPartition, offset: bigint): void {
+    this.#ends.set(placeOf(where), offset)
+  }
+
   /**
    * Stores that all effects below `nextOffset` are in the database, or in this
    * transaction; {@link committed} says when it holds. Rejects with
@@ -49,7 +56,9 @@ export class StoredOffsets {
    */
   async store(db: Knex, where: TopicPartition, nextOffset: bigint): Promise<void> {
     const known = this.#known.get(placeOf(where)) ?? null
-    if (await storeOffset(db, this.#group, where, { known, nextOffset })) return
+    const end = this.#ends.get(placeOf(where))
+    const isAnew = known !== null && end !== undefined && end < known
+    if (await storeOffset(db, this.#group, where, { known, nextOffset, isAnew })) return
     this.#onWentBack()
     throw new DatabaseWentBackError(where)
   }
@@ -59,13 +68,14 @@ export class StoredOffsets {
     this.#known.set(placeOf(where), nextOffset)
   }
 
-  /** Looks whether the database has gone back where nothing has been stored since. */
-  async check(db: Knex): Promise<void> {
+  /** Looks whether the database has gone back where nothing has been stored since, among the partitions that are `ours`. */
+  async check(db: Knex, ours: readonly TopicPartition[]): Promise<void> {
+    const places = new Set(ours.map(placeOf))
     // Before the read: what is committed meanwhile is not missed in an answer that is older.
-    const before = new Map(this.#known)
+    const before = [...this.#known].filter(([place]) => places.has(place))
     const stored = await selectOffsets(db, this.#group)
     const actual = new Map(stored.map(({ nextOffset, ...where }) => [placeOf(where), nextOffset]))
-    const isBack = [...before].some(([place, known]) => known !== null && (actual.get(place) ?? -1n) < known)
+    const isBack = before.some(([place, known]) => known !== null && (actual.get(place) ?? -1n) < known)
     if (isBack) this.#onWentBack()
   }
 

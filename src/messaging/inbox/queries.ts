@@ -100,6 +100,8 @@ export interface OffsetStep {
   /** What the consumer knows to be stored; `null` when it knows of nothing. */
   readonly known: bigint | null
   readonly nextOffset: bigint
+  /** Whether the partition ends before what is known: the topic was made anew, and counts from 0 again. */
+  readonly isAnew: boolean
 }
 
 /**
@@ -107,16 +109,17 @@ export interface OffsetStep {
  * transaction. Changes nothing and resolves to false when less is stored than
  * is known: then effects have been lost in between.
  *
- * Locks the row first, so what is compared is what is changed. What another
- * member has stored meanwhile stays when it is higher: its effects are in the
- * database too. Otherwise a lower value may take the place of a higher one, as
- * a topic that was made anew counts from 0 again. Served by the primary key.
+ * Locks the row first, so what is compared is what is changed. A lower value
+ * takes the place of a higher one only where the topic was made anew, and what
+ * another member has stored meanwhile stays even then: what is stored says
+ * which effects are in the database, and a redelivery takes none out. Served by
+ * the primary key.
  */
 export async function storeOffset(
   db: Knex,
   consumer: string,
   { topic, partition }: TopicPartition,
-  { known, nextOffset }: OffsetStep,
+  { known, nextOffset, isAnew }: OffsetStep,
 ): Promise<boolean> {
   const { rows } = await db.raw<{ rows: { is_behind: boolean }[] }>(
     `with before as (
@@ -136,14 +139,14 @@ export async function storeOffset(
         where actual >= expected
            on conflict (consumer, topic, partition)
            do update set next_offset = case
-                           when consumer_offsets.next_offset > coalesce(:known::bigint, -1)
-                             then greatest(consumer_offsets.next_offset, excluded.next_offset)
-                           else excluded.next_offset
+                           when :isAnew and consumer_offsets.next_offset <= coalesce(:known::bigint, -1)
+                             then excluded.next_offset
+                           else greatest(consumer_offsets.next_offset, excluded.next_offset)
                          end,
                          updated_at = excluded.updated_at)
      select actual < expected as is_behind
        from known`,
-    { consumer, topic, partition, known: known?.toString() ?? null, nextOffset: nextOffset.toString() },
+    { consumer, topic, partition, known: known?.toString() ?? null, nextOffset: nextOffset.toString(), isAnew },
   )
   return rows[0]?.is_behind === false
 }

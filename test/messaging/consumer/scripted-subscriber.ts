@@ -88,14 +88,18 @@ export class ScriptedSubscriber implements Subscriber {
   /** Delivers one batch once. */
   async deliver(
     records: readonly IncomingRecord[],
-    { partition = 0, signal = new AbortController().signal }: { partition?: number; signal?: AbortSignal } = {},
+    {
+      partition = 0,
+      signal = new AbortController().signal,
+      endOffset = (records.at(-1)?.offset ?? 0n) + 1n,
+    }: { partition?: number; signal?: AbortSignal; endOffset?: bigint } = {},
   ): Promise<BatchOutcome> {
     this.#positions.set(partition, records[0]?.offset ?? 0n)
     const delivered = this.#open().deliver({
       topic: TOPIC,
       partition,
       records,
-      endOffset: (records.at(-1)?.offset ?? 0n) + 1n,
+      endOffset,
       signal,
       heartbeat: async () => {
         this.heartbeats++

@@ -110,15 +110,15 @@ test('an event is either processed or skipped, never both', async () => {
   expect(await db.transaction((trx) => markSkipped(trx, 'one', id))).toBe(false)
 })
 
-test('a stored offset is kept per consumer, topic and partition, and may be lowered by who knows it', async () => {
+test('a stored offset is kept per consumer, topic and partition, and is lowered where the topic was made anew', async () => {
   await using database = await createTestDatabase()
   const { db } = database
   const where = { topic: 't', partition: 1 }
   const large = 9_007_199_254_740_993n
-  await storeOffset(db, 'one', where, { known: null, nextOffset: large })
-  await storeOffset(db, 'two', where, { known: null, nextOffset: 5n })
+  await storeOffset(db, 'one', where, { known: null, nextOffset: large, isAnew: false })
+  await storeOffset(db, 'two', where, { known: null, nextOffset: 5n, isAnew: false })
   const high = await selectOffset(db, 'one', where)
-  await storeOffset(db, 'one', where, { known: large, nextOffset: 3n })
+  await storeOffset(db, 'one', where, { known: large, nextOffset: 3n, isAnew: true })
 
   expect(high).toBe(large)
   expect(await selectOffset(db, 'one', where)).toBe(3n)
@@ -126,14 +126,24 @@ test('a stored offset is kept per consumer, topic and partition, and may be lowe
   expect(await selectOffset(db, 'one', { topic: 't', partition: 2 })).toBeNull()
 })
 
+test('a redelivery lowers no stored offset', async () => {
+  await using database = await createTestDatabase()
+  const { db } = database
+  const where = { topic: 't', partition: 1 }
+  await storeOffset(db, 'one', where, { known: null, nextOffset: 10n, isAnew: false })
+
+  expect(await storeOffset(db, 'one', where, { known: 10n, nextOffset: 3n, isAnew: false })).toBe(true)
+  expect(await selectOffset(db, 'one', where)).toBe(10n)
+})
+
 test('an offset that another member has stored meanwhile is not lowered by who knew a lower one', async () => {
   await using database = await createTestDatabase()
   const { db } = database
   const where = { topic: 't', partition: 1 }
-  await storeOffset(db, 'one', where, { known: null, nextOffset: 10n })
-  await storeOffset(db, 'one', where, { known: 10n, nextOffset: 20n })
+  await storeOffset(db, 'one', where, { known: null, nextOffset: 10n, isAnew: false })
+  await storeOffset(db, 'one', where, { known: 10n, nextOffset: 20n, isAnew: false })
 
-  expect(await storeOffset(db, 'one', where, { known: 10n, nextOffset: 15n })).toBe(true)
+  expect(await storeOffset(db, 'one', where, { known: 10n, nextOffset: 15n, isAnew: true })).toBe(true)
   expect(await selectOffset(db, 'one', where)).toBe(20n)
 })
 
@@ -142,9 +152,9 @@ test('no offset is stored upon one that is lower than is known, nor upon none', 
   const { db } = database
   const where = { topic: 't', partition: 1 }
 
-  expect(await storeOffset(db, 'one', where, { known: 5n, nextOffset: 6n })).toBe(false)
+  expect(await storeOffset(db, 'one', where, { known: 5n, nextOffset: 6n, isAnew: false })).toBe(false)
   expect(await selectOffset(db, 'one', where)).toBeNull()
-  await storeOffset(db, 'one', where, { known: null, nextOffset: 5n })
-  expect(await storeOffset(db, 'one', where, { known: 10n, nextOffset: 11n })).toBe(false)
+  await storeOffset(db, 'one', where, { known: null, nextOffset: 5n, isAnew: false })
+  expect(await storeOffset(db, 'one', where, { known: 10n, nextOffset: 11n, isAnew: false })).toBe(false)
   expect(await selectOffset(db, 'one', where)).toBe(5n)
 })
