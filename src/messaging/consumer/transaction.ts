@@ -54,12 +54,24 @@ export async function attempt<T>(
   bounds: AttemptBounds,
   work: (attempt: Attempt) => Promise<T>,
 ): Promise<Attempted<T>> {
-  const state: AttemptState = { phase: 'begin', backend: null, connection: null, failed: null, stored: [] }
+  const state: AttemptState = {
+    phase: 'begin',
+    backend: null,
+    connection: null,
+    severedFor: null,
+    failed: null,
+    stored: [],
+  }
+  const { cancelled } = bounds
+  // Whatever it waits for, a lock that another member holds above all.
+  const stop = () => sever(state, new StoppedError())
+  cancelled.addEventListener('abort', stop, { once: true })
   try {
     const value = await db.transaction(async (trx): Promise<T> => {
       state.phase = 'prepare'
       state.connection = await connectionOf(trx)
       try {
+        if (cancelled.aborted) throw new StoppedError()
         return await work(attemptOn(trx, state, bounds))
       } catch (error) {
         // Kept here: a ROLLBACK that fails would take its place.
@@ -74,19 +86,33 @@ export async function attempt<T>(
     }
     return { ok: false, failure: classify(state.failed.error, state.phase, false) }
   } catch (error) {
-    const cause = state.failed ? state.failed.error : error
-    const failure = classify(cause, state.phase, state.connection?.__knex__disposed !== undefined)
+    const { severedFor, connection } = state
+    const cause = severedFor instanceof StoppedError ? severedFor : state.failed ? state.failed.error : error
+    const failure = classify(cause, state.phase, connection?.__knex__disposed !== undefined)
     if (state.backend && (cause instanceof HandlerTimeoutError || cause instanceof StoppedError)) {
       await endBackend(db, state.backend, bounds)
     }
     return { ok: false, failure }
+  } finally {
+    cancelled.removeEventListener('abort', stop)
   }
+}
+
+/** Cuts the attempt's connection, which the pool then does not lend again. */
+function sever(state: AttemptState, error: Error): void {
+  const { connection } = state
+  if (!connection) return
+  state.severedFor ??= error
+  connection.__knex__disposed = error
+  connection.connection?.stream?.destroy()
 }
 
 interface AttemptState {
   phase: AttemptPhase
   backend: BackendRef | null
   connection: Connection | null
+  /** Why we have cut it: Knex notes what it sees of that itself. */
+  severedFor: Error | null
   failed: { readonly error: unknown } | null
   readonly stored: { readonly where: TopicPartition; readonly nextOffset: bigint }[]
 }
@@ -106,11 +132,7 @@ function attemptOn(trx: Knex.Transaction, state: AttemptState, bounds: AttemptBo
     },
     async handle(work) {
       state.phase = 'handle'
-      await withinTime(work, bounds, (error) => {
-        if (!state.connection) return
-        state.connection.__knex__disposed = error
-        state.connection.connection?.stream?.destroy()
-      })
+      await withinTime(work, bounds, (error) => sever(state, error))
     },
     finish() {
       state.phase = 'finish'

@@ -1,7 +1,9 @@
+import { randomBytes } from 'node:crypto'
 import { expect, test } from '@jest/globals'
 import knex, { type Knex } from 'knex'
 import type { Handler } from '../../../src/messaging/consumer/handlers.ts'
 import { listDeadLetters, listHeldKeys } from '../../../src/messaging/dead-letters/list.ts'
+import { markProcessed } from '../../../src/messaging/inbox/queries.ts'
 import { silentLogger } from '../../../src/messaging/lifecycle/logger.ts'
 import { testPostgresUrl } from '../../support/postgres.ts'
 import { untilLockWait } from '../../support/sessions.ts'
@@ -277,6 +279,85 @@ test('PC-78: a stop cuts a handler that does not end within the grace period, an
   expect(await delivered).toEqual({ nextOffset: 0n, pauseMs: 0 })
   expect(await setting.effects()).toEqual([])
   expect(await listHeldKeys(setting.db)).toEqual([])
+})
+
+test('PC-78: a stop cuts an event that waits for what another member has in hand, and nothing of it remains', async () => {
+  await using setting = await createSetting(writeEffect, { graceMs: 50 })
+  const { db, subscriber, consumer } = setting
+  const record = recordOf(0)
+  const [held, freed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  const other = setting.database.createPool().transaction(async (trx) => {
+    await markProcessed(trx, 'summary', [idOf(record)])
+    held.resolve()
+    await freed.promise
+    await trx.rollback()
+  })
+  await held.promise
+
+  const delivered = subscriber.deliver([record])
+  await untilLockWait(db)
+  await consumer.stop()
+
+  expect(await delivered).toEqual({ nextOffset: 0n, pauseMs: 0 })
+  freed.resolve()
+  await other
+  expect(await setting.effects()).toEqual([])
+  expect(await db('processed_events')).toEqual([])
+})
+
+test('a redelivery elsewhere does not look like a database that went back to a member that was about to finish', async () => {
+  const [started, freed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  const records = [0, 1, 2, 3].map((offset) => recordOf(offset))
+  await using first = await createSetting(async (trx, event) => {
+    if (event.id === records[3]?.headers.event_id) {
+      started.resolve()
+      await freed.promise
+    }
+    await writeEffect(trx, event)
+  })
+  await first.subscriber.startOffset({ topic: TOPIC, partition: 0 })
+  await first.subscriber.deliver(records.slice(0, 3), { endOffset: 4n })
+  const finishing = first.subscriber.deliver(records.slice(3))
+  await started.promise
+
+  // The group knows of no commit yet, so the partition's next owner gets it from the start.
+  await using second = await joinSetting(first)
+  await second.subscriber.startOffset({ topic: TOPIC, partition: 0 })
+  await second.subscriber.deliver(records.slice(0, 2), { endOffset: 4n })
+  freed.resolve()
+
+  expect(await finishing).toEqual({ nextOffset: 4n, pauseMs: 0 })
+  expect(await first.effects()).toEqual(records.map(idOf))
+})
+
+test('a record whose value Postgres cannot hold is set aside in base64, and its partition goes on', async () => {
+  await using setting = await createSetting()
+  const [foreign, next] = [recordOf(0, { value: '1e999999', headers: { event_id: '' } }), recordOf(1)]
+
+  await setting.subscriber.deliverAll([foreign, next])
+
+  expect(await setting.effects()).toEqual([idOf(next)])
+  expect(await listDeadLetters(setting.db)).toMatchObject([{ offset: 0n, reason: 'NO_EVENT_ID' }])
+  const [letter] = await setting.db('outbox')
+  expect(letter).toMatchObject({
+    payload: Buffer.from('1e999999').toString('base64'),
+    headers: { payload_encoding: 'base64' },
+  })
+})
+
+test('an event that fails, and whose key no index takes, is set aside without being held, and its partition goes on', async () => {
+  const long = recordOf(0, { key: randomBytes(3_000).toString('base64') })
+  await using setting = await createSetting(async (trx, event) => {
+    if (event.id === idOf(long)) throw new Error('no')
+    await writeEffect(trx, event)
+  })
+  const next = recordOf(1)
+
+  await setting.subscriber.deliverAll([long, next])
+
+  expect(await setting.effects()).toEqual([idOf(next)])
+  expect(await listHeldKeys(setting.db)).toEqual([])
+  expect(await listDeadLetters(setting.db)).toMatchObject([{ offset: 0n, eventId: null, reason: 'CANNOT_BE_HELD' }])
 })
 
 test('PC-54: a batch ends early when its partition is taken away, and begins nothing new', async () => {
