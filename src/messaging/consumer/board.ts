@@ -29,7 +29,7 @@ export class Board {
   parkedCount = 0
   /** Whether dead letters wait to be published and no relay runs on this database, as last read. */
   unrelayed = false
-  /** Why operators' requests cannot be looked for; `null` when they can. */
+  /** Why operators' requests cannot be carried out; `null` when they can. */
   requestsFailure: string | null = null
 
   /** The events that hold their partitions. */

@@ -43,7 +43,7 @@ export function describe(subscription: SubscriptionStatus, board: Board): Consum
             `${event.aggregateType} ${event.aggregateId} has failed ${event.attempts} times (${event.reason}) and holds its partition`,
         ),
       ),
-      ...(requestsFailure === null ? [] : [`Requests for parked keys cannot be looked for (${requestsFailure})`]),
+      ...(requestsFailure === null ? [] : [`Requests for parked keys cannot be carried out (${requestsFailure})`]),
       ...(unrelayed
         ? [
             'Dead letters wait to be published, and no relay runs on this database: run one, or set deadLetterTopics: false',

@@ -43,33 +43,37 @@ export async function carryOutRequests(context: ConsumerContext): Promise<void> 
       board.requestsFailure = null
     } catch (error) {
       const reason = errorType(error)
-      if (board.requestsFailure !== reason) logger.warn({ consumer: group, reason }, 'Cannot look for requests')
+      if (board.requestsFailure !== reason) logger.warn({ consumer: group, reason }, 'Cannot carry out requests')
       board.requestsFailure = reason
     }
     await clock.pause(LOOK_MS, draining)
   }
 }
 
-/** Carries out what is asked for at this moment, and counts what is parked. */
+/** Carries out what is asked for at this moment, and counts what is parked. Rejects with what kept it from a key, after all others. */
 export async function carryOutPass(context: ConsumerContext): Promise<void> {
   const { db, group, board, draining } = context
   const { requested, parkedCount } = await untraced(() =>
     selectParked(db, group, { limit: KEYS_PER_LOOK, countLimit: PARKED_COUNTED }),
   )
   board.parkedCount = parkedCount
+  let failure: AttemptFailure | null = null
   for (const key of requested) {
-    while (!draining.aborted && (await redriveNext(context, key)) === 'more');
+    let step: Step = 'more'
+    while (!draining.aborted && step === 'more') step = await redriveNext(context, key)
+    if (typeof step === 'object') failure = step
   }
+  if (failure !== null) throw failure.error
 }
 
-/** Whether the key may have another dead letter to be taken up at once. */
-type Step = 'more' | 'end'
+/** Whether the key may have another dead letter to be taken up at once, or what of the database has kept it from that. */
+type Step = 'more' | 'end' | AttemptFailure
 
 async function redriveNext(context: ConsumerContext, key: HeldKeyRef): Promise<Step> {
   const { db, bounds, logger } = context
   const current: { letter: StoredRecord | null; delivery: EventDelivery | null } = { letter: null, delivery: null }
 
-  const tried = await attempt<Step>(db, bounds, async (step) => {
+  const tried = await attempt<'more' | 'end'>(db, bounds, async (step) => {
     const { trx, begun } = step
     const locked = await lockRequested(trx, key)
     if (locked === null) return 'end'
@@ -97,6 +101,7 @@ async function redriveNext(context: ConsumerContext, key: HeldKeyRef): Promise<S
     else if (tried.value === 'end') logger.debug({ ...key }, 'Let a key go')
     return tried.value
   }
+  if (tried.failure.kind === 'outage') return tried.failure
   if (tried.failure.kind === 'event' && current.letter) await noteFailure(context, key, current.letter, tried.failure)
   return 'end'
 }

@@ -6,6 +6,7 @@ import { recordOf, TOPIC } from '../consumer/scripted-subscriber.ts'
 import { createSetting, idOf, joinSetting, type Setting, writeEffect } from '../consumer/setting.ts'
 
 const KEY = { holder: 'summary', topic: TOPIC, aggregateType: 'order', aggregateId: 'a' }
+const TOO_MANY_CONNECTIONS = '53300'
 /** Class and place, and nothing of the message. */
 const RANGE_ERROR = expect.stringMatching(/^RangeError at dead-letters\/parking\.test\.ts:\d+:\d+$/)
 
@@ -139,6 +140,29 @@ test('a resume that fails again leaves the key parked at the event that failed, 
     { eventId: idOf(second), state: 'dead', reason: RANGE_ERROR },
     { eventId: idOf(third), state: 'waiting' },
   ])
+})
+
+test('a resume that the database keeps from being carried out says why, and is carried out once that is over', async () => {
+  let failing = 'no'
+  await using setting = await createSetting(async (trx, event) => {
+    if (failing !== '') throw Object.assign(new Error('no'), { code: failing })
+    await writeEffect(trx, event)
+  })
+  const event = recordOf(0, { key: 'a' })
+  await setting.subscriber.deliverAll([event])
+
+  failing = TOO_MANY_CONNECTIONS
+  await requestResume(setting.db, KEY)
+  await eventually('it says why', () =>
+    setting.consumer
+      .status()
+      .problems.includes(`Requests for parked keys cannot be carried out (${TOO_MANY_CONNECTIONS})`),
+  )
+  failing = ''
+  await letGo(setting)
+
+  expect(await setting.effects()).toEqual([idOf(event)])
+  await eventually('it is well', () => setting.consumer.status().ready)
 })
 
 test('skip leaves out the first event alone, for good, and lets its followers go on', async () => {
