@@ -2,8 +2,8 @@
  * The entry file of a relay thread: a pool and a publisher of its own, and the
  * lanes that the relay gives it.
  *
- * In the service, with the same settings, `topicFor` and `createTopics` in both
- * where you set any:
+ * What a worker goes by, such as `topicFor`, `logger` and `settings`, is given to
+ * `runRelayWorker` below. In the service:
  *
  *     startRelay({ db, threads: { entry: new URL('./relay-thread.ts', import.meta.url), count: 2, workerData: () => data } })
  */

@@ -147,5 +147,6 @@ export class AdoptionError extends MessagingError {
 function describe(value: unknown): string {
   if (Array.isArray(value)) return value.length === 0 ? 'an empty list' : `a list of ${value.length}`
   if (typeof value === 'object' && value !== null) return 'an object'
+  if (typeof value === 'function') return 'a function'
   return typeof value === 'string' ? JSON.stringify(value) : String(value)
 }

@@ -30,8 +30,17 @@ import { runRelayWorker, type TopicOptions } from './worker.ts'
 /** Milliseconds that a relay waits at its very end for what it has ended. */
 const END_MS = 2_000
 
-/** A relay in threads: the way of a service. */
-export interface ThreadedRelay {
+/** What `startRelay` itself goes by, whether its workers have threads or not. */
+type SupervisorSettings = Pick<RelaySettings, 'pollIntervalMs' | 'leaseMs' | 'graceMs'>
+
+/** What a worker goes by: with threads each is given it by its entry file. */
+type WorkerOptions = Omit<RelaySettings, keyof SupervisorSettings> & InlineRelay
+
+/**
+ * A relay in threads: the way of a service. What a worker goes by is told to
+ * `runRelayWorker` in the thread, and refused here.
+ */
+export interface ThreadedRelay extends SupervisorSettings, Partial<Record<keyof WorkerOptions, never>> {
   readonly threads: RelayThreads
 }
 
@@ -41,12 +50,23 @@ export interface InlineRelay extends TopicOptions {
   readonly publisher: Publisher
 }
 
-export type RelayOptions = RelaySettings & {
+export type RelayOptions = {
   /** For leases and wake-ups: two statements a second. Workers in threads have pools of their own. */
   readonly db: Knex
-  /** @defaultValue silent */
+  /** Where the relay writes; workers in threads have loggers of their own. @defaultValue silent */
   readonly logger?: Logger
-} & (ThreadedRelay | InlineRelay)
+} & (ThreadedRelay | (InlineRelay & RelaySettings))
+
+/** {@link WorkerOptions} by their names, for plain JavaScript. */
+const workerOptions = {
+  publisher: true,
+  topicFor: true,
+  createTopics: true,
+  batchSize: true,
+  maxInHandBytes: true,
+  maxBatchBytes: true,
+  maxAttempts: true,
+} as const satisfies Record<keyof WorkerOptions, true>
 
 /** A relay that runs. */
 export interface Relay extends Running {
@@ -61,6 +81,7 @@ export interface Relay extends Running {
 export function startRelay(options: RelayOptions): Relay {
   const { db, logger = silentLogger } = options
   requirePostgres(db)
+  requireHeeded(options)
   const settings = resolveRelaySettings(settingsOf(options))
   return superviseRelay({
     directory: createPostgresDirectory(db),
@@ -143,6 +164,20 @@ export function superviseRelay(parts: RelayParts): Relay {
 
   const running = run((shutdown) => untraced(() => supervise(shutdown)), { ...settings, clock })
   return { ...running, status: () => toStatus({ ...shared, progress }) }
+}
+
+/** An option that nobody goes by is refused: events would go to the wrong topics, in silence. */
+function requireHeeded(options: RelayOptions): void {
+  if (!('threads' in options)) return
+  for (const [option, value] of Object.entries(options)) {
+    if (option in workerOptions && value !== undefined) {
+      throw new InvalidOptionError(
+        option,
+        value,
+        "given to runRelayWorker in the thread's entry file, not to startRelay",
+      )
+    }
+  }
 }
 
 function spawner(options: RelayOptions, logger: Logger): (index: number) => WorkerHandle {

@@ -247,6 +247,18 @@ test('refuses options that cannot work, by name', async () => {
   )
 })
 
+test('with threads, an option that the thread has to be given is refused and not ignored', async () => {
+  await using setting = await createRelaySetting()
+  const { db } = setting
+  const threads = { entry: new URL('file:///none.ts'), count: 1 }
+  const rule = "must be given to runRelayWorker in the thread's entry file, not to startRelay; it is"
+
+  // @ts-expect-error The types refuse it too.
+  expect(() => startRelay({ db, threads, topicFor: (type) => type })).toThrow(`Option topicFor ${rule} a function`)
+  // @ts-expect-error The types refuse it too.
+  expect(() => startRelay({ db, threads, maxAttempts: 3 })).toThrow(`Option maxAttempts ${rule} 3`)
+})
+
 test('events of a topic that does not exist yet make it at first use', async () => {
   await using setting = await createRelaySetting()
   setting.start({ createTopics: { partitionCount: 3, replicationFactor: null } })
