@@ -178,10 +178,15 @@ async function writeEnvFile(
     ...(queryUrl === null ? {} : { JAEGER_URL: queryUrl }),
     ...(spanMetrics === null ? {} : { JAEGER_SPAN_METRICS: spanMetrics }),
   }
-  const lines = Object.entries(all).map(([name, value]) => `${name}=${value}\n`)
+  const lines = Object.entries(all).map(([name, value]) => `${name}=${quoted(value)}\n`)
   const file = join(dataDir, 'env')
   await writeFile(file, lines.join(''), { mode: 0o600 })
   return { [Symbol.asyncDispose]: () => rm(file, { force: true }) }
+}
+
+/** For a shell as for Node: an address may have `&` in it, a password `$`. */
+function quoted(value: string): string {
+  return value.includes("'") ? `"${value}"` : `'${value}'`
 }
 
 function killAll(service: ServiceProcess, parts: readonly Part[]): void {

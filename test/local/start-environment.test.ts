@@ -1,8 +1,12 @@
 /** What `npm start` tells the service beside its own environment, and what it leaves to that. */
+import { execFile } from 'node:child_process'
 import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { parseEnv, promisify } from 'node:util'
 import { expect, test } from '@jest/globals'
 import { elsewhere, place, READY, start } from './start-place.ts'
+
+const run = promisify(execFile)
 
 test('what the environment says of telemetry and of the log is what the service gets', async () => {
   await using where = await place()
@@ -21,7 +25,26 @@ test('what the environment says of telemetry and of the log is what the service 
   const lines = output.split('\n').filter((line) => /^(OTEL|OUTBOX|LOG)_\w+=./.test(line))
   expect(lines).toEqual(Object.entries(said).map(([name, value]) => `${name}=${value}`))
   expect(output).toContain(`traces go to ${said.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT}`)
-  expect(await readFile(join(where.env.DATA_DIR, 'env'), 'utf8')).toContain('OUTBOX_TRACES_WAIT=false\n')
+  expect(parseEnv(await readFile(join(where.env.DATA_DIR, 'env'), 'utf8'))).toMatchObject({
+    OUTBOX_TRACES_WAIT: 'false',
+  })
+  program.kill('SIGTERM')
+  expect(await program.ended).toBe(0)
+})
+
+test.each([
+  'postgres://me:a$b@elsewhere/db?sslmode=verify-full&sslrootcert=/a',
+  "postgres://me:a'b@elsewhere/db?sslmode=verify-full&sslrootcert=/a",
+])('a shell and Node read the same address from the file of a start: %s', async (address) => {
+  await using where = await place()
+
+  await using program = start({ ...where.env, ...elsewhere, DATABASE_URL: address })
+
+  await program.says(READY)
+  const file = join(where.env.DATA_DIR, 'env')
+  const { stdout } = await run('sh', ['-c', `. '${file}'; printf %s "$DATABASE_URL"`])
+  expect(stdout).toBe(address)
+  expect(parseEnv(await readFile(file, 'utf8'))).toMatchObject({ DATABASE_URL: address })
   program.kill('SIGTERM')
   expect(await program.ended).toBe(0)
 })
