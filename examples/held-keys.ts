@@ -2,60 +2,107 @@
  * What waits for an operator, and how to settle it: to copy, until a command
  * line comes with the package.
  *
- * With `npm start` running: `npx node --env-file .data/env examples/held-keys.ts list`,
- * then `resume ID` or `skip ID`, with the aggregate's id; where several holders
- * or topics hold that id, `resume ID HOLDER TOPIC`. The relay or the consumer
- * that holds the key carries it out within a second or so.
+ * With `npm start` running: `npx node --env-file .data/env examples/held-keys.ts list`.
+ * It prints keys that are held, then records on the consumers' topics that were
+ * none of ours. A key is named by its aggregate's id: `resume ID`, `skip ID`,
+ * and `retry ID` for one that is still tried again by itself; where several
+ * holders or topics hold that id, `resume ID HOLDER TOPIC`. The relay or the
+ * consumer that holds the key carries it out within a second or so. A foreign
+ * record is named by its number: `show SEQ`, `dismiss SEQ`.
  */
 import knex from 'knex'
 import {
   defaultTopicFor,
+  dismissForeignRecord,
+  type ListedDeadLetter,
   type ListedHeldKey,
+  listDeadLetters,
   listHeldKeys,
+  readDeadLetter,
   requestResume,
+  requestRetryNow,
   requestSkip,
 } from '../src/messaging/index.ts'
 
+const USAGE = 'list, resume|skip|retry ID [HOLDER [TOPIC]], or show|dismiss SEQ'
+const LIMIT = 10_000
+
 // The rule by which your relay names topics, where it has one of its own.
 const topicFor = defaultTopicFor(process.env.TOPIC_PREFIX ?? '')
+const requests = { resume: requestResume, skip: requestSkip, retry: requestRetryNow }
 
 const [command = 'list', id, holder, topic] = process.argv.slice(2)
 const db = knex({ client: 'pg', connection: process.env.DATABASE_URL ?? 'postgres://postgres@127.0.0.1/postgres' })
 try {
-  const held = await listHeldKeys(db, { limit: 10_000 })
-  if (command === 'list') {
-    for (const key of held) console.log(JSON.stringify(await describe(key)))
-    if (held.length === 0) console.log('no held keys')
-  } else if ((command === 'resume' || command === 'skip') && id !== undefined) {
-    const meant = held.filter(
-      (key) => key.aggregateId === id && (holder ?? key.holder) === key.holder && (topic ?? key.topic) === key.topic,
-    )
-    const [key] = meant
-    if (key === undefined) fail('no held key has this id')
-    else if (meant.length > 1) fail(`${meant.length} held keys have this id; name one by its id, holder and topic`)
-    else await request(command, key)
-  } else {
-    fail('list, resume ID [HOLDER [TOPIC]], or skip ID [HOLDER [TOPIC]]')
-  }
+  if (command === 'list') await list()
+  else if (id === undefined) fail(USAGE)
+  else if (command === 'resume' || command === 'skip' || command === 'retry') await request(command, id)
+  else if (command === 'show' && isNumber(id)) await show(BigInt(id))
+  else if (command === 'dismiss' && isNumber(id)) await dismiss(BigInt(id))
+  else fail(USAGE)
 } finally {
   await db.destroy()
 }
 
-async function request(wanted: 'resume' | 'skip', key: ListedHeldKey): Promise<void> {
-  const outcome = await (wanted === 'resume' ? requestResume(db, key) : requestSkip(db, key))
-  const participle = { resume: 'resumed', skip: 'skipped' }[wanted]
+async function list(): Promise<void> {
+  const held = await listHeldKeys(db, { limit: LIMIT })
+  for (const key of held) console.log(JSON.stringify(await describe(key)))
+  if (held.length === 0) console.log('no held keys')
+  const open = await listDeadLetters(db, { states: ['dead'], limit: LIMIT })
+  for (const letter of open.filter(({ eventId }) => eventId === null)) console.log(JSON.stringify(foreign(letter)))
+}
+
+async function request(wanted: keyof typeof requests, aggregateId: string): Promise<void> {
+  const held = await listHeldKeys(db, { limit: LIMIT })
+  const meant = held.filter(
+    (key) =>
+      key.aggregateId === aggregateId && (holder ?? key.holder) === key.holder && (topic ?? key.topic) === key.topic,
+  )
+  const [key] = meant
+  if (key === undefined) fail('no held key has this id')
+  else if (meant.length > 1) fail(`${meant.length} held keys have this id; name one by its id, holder and topic`)
+  else await requestOne(wanted, key)
+}
+
+async function requestOne(wanted: keyof typeof requests, key: ListedHeldKey): Promise<void> {
+  const outcome = await requests[wanted](db, key)
   if (outcome === 'requested') console.log(outcome)
   else if (outcome === 'not_held') fail('not_held: the key has gone on by itself meanwhile')
+  else if (wanted === 'retry') fail('not_applicable: the key is parked; resume or skip it')
   else
     fail(
-      `not_applicable: the key is in back-off and is tried again by itself, next at ${key.nextAttemptAt.toISOString()}; only a parked key can be ${participle}`,
+      `not_applicable: the key is in back-off and is tried again by itself, next at ${key.nextAttemptAt.toISOString()}; only a parked key can be ${{ resume: 'resumed', skip: 'skipped' }[wanted]}`,
     )
+}
+
+/** What the record is may be anything, customers' data too: it is printed only when asked for. */
+async function show(seq: bigint): Promise<void> {
+  const record = await readDeadLetter(db, seq)
+  if (record === null) fail('no dead letter with a record has this number')
+  else console.log(JSON.stringify({ key: text(record.key), value: text(record.value), headers: record.headers }))
+}
+
+async function dismiss(seq: bigint): Promise<void> {
+  if (await dismissForeignRecord(db, seq)) console.log('dismissed')
+  else fail('no foreign record with this number is open')
 }
 
 /** A parked key has no next attempt. Of a key of the relay's the event is looked up where it waits, in the outbox. */
 async function describe({ nextAttemptAt, ...key }: ListedHeldKey): Promise<object> {
   const next = key.state === 'parked' ? {} : { nextAttemptAt }
   return key.holder === 'relay' ? { ...key, ...(await firstHeld(key)), ...next } : { ...key, ...next }
+}
+
+function foreign({ seq, holder: consumer, topic: where, partition, offset, reason, createdAt }: ListedDeadLetter) {
+  return {
+    foreignRecord: String(seq),
+    holder: consumer,
+    topic: where,
+    partition,
+    offset: String(offset),
+    reason,
+    createdAt,
+  }
 }
 
 async function firstHeld(key: Omit<ListedHeldKey, 'nextAttemptAt'>): Promise<object> {
@@ -78,6 +125,14 @@ async function firstHeld(key: Omit<ListedHeldKey, 'nextAttemptAt'>): Promise<obj
     },
   )
   return rows[0] ?? {}
+}
+
+function isNumber(given: string): boolean {
+  return /^\d{1,18}$/.test(given)
+}
+
+function text(bytes: Buffer | null): string | null {
+  return bytes?.toString() ?? null
 }
 
 function fail(why: string): void {

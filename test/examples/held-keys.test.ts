@@ -52,6 +52,43 @@ test('the example lists what is held, and asks for a resume or a skip of the one
     code: 1,
   })
 
+  expect(await heldKeys(url, 'retry', 'a', 'relay')).toMatchObject({
+    errors: expect.stringContaining('parked'),
+    code: 1,
+  })
+  expect(await heldKeys(url, 'retry', 'b')).toEqual({ out: 'requested', errors: '', code: 0 })
+  expect(await heldKeys(url, 'drop', 'b')).toMatchObject({ errors: expect.stringMatching(/^list, resume/), code: 1 })
+
   const requests = (await listHeldKeys(db)).map(({ holder, aggregateId, request }) => [holder, aggregateId, request])
-  expect(new Set(requests.map(String))).toEqual(new Set(['relay,a,skip', 'summary,a,resume', 'summary,b,']))
+  expect(new Set(requests.map(String))).toEqual(new Set(['relay,a,skip', 'summary,a,resume', 'summary,b,retry_now']))
+})
+
+test('the example lists a record that was none of ours, shows it, and dismisses it once and no event', async () => {
+  await using database = await createTestDatabase()
+  const { db, url } = database
+  await db.raw(
+    `insert into dead_letters (holder, state, event_id, topic, aggregate_type, aggregate_id, partition, record_offset, record_value, record_headers, reason)
+     values ('summary', 'dead', null, 'order.events', 'order', '', 3, 41, 'no event', '{"from": "elsewhere"}', 'NO_EVENT_ID'),
+            ('summary', 'dead', gen_random_uuid(), 'order.events', 'order', 'a', 3, 42, '{}', '{}', 'TypeError')`,
+  )
+
+  const [none, ...listed] = (await heldKeys(url)).out.split('\n')
+  expect([none, listed.length]).toEqual(['no held keys', 1])
+  const record = JSON.parse(listed[0] ?? '')
+  expect(record).toMatchObject({
+    holder: 'summary',
+    topic: 'order.events',
+    partition: 3,
+    offset: '41',
+    reason: 'NO_EVENT_ID',
+  })
+  const seq: string = record.foreignRecord
+
+  const shown = { key: null, value: 'no event', headers: { from: 'elsewhere' } }
+  expect(JSON.parse((await heldKeys(url, 'show', seq)).out)).toEqual(shown)
+  expect(await heldKeys(url, 'dismiss', String(Number(seq) + 1))).toMatchObject({ out: '', code: 1 })
+  expect(await heldKeys(url, 'dismiss', seq)).toEqual({ out: 'dismissed', errors: '', code: 0 })
+  expect(await heldKeys(url, 'dismiss', seq)).toMatchObject({ out: '', code: 1 })
+  const states = await db('dead_letters').orderBy('seq').pluck('state')
+  expect(states).toEqual(['skipped', 'dead'])
 })
