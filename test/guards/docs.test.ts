@@ -1,6 +1,9 @@
 import { readFile } from 'node:fs/promises'
 import { expect, test } from '@jest/globals'
 import { consumerDefaults } from '../../src/messaging/consumer/options.ts'
+import { kafkaDefaults } from '../../src/messaging/kafka/options.ts'
+import { publisherDefaults } from '../../src/messaging/kafka/publisher-options.ts'
+import { subscriberDefaults } from '../../src/messaging/kafka/subscriber-options.ts'
 import { appendDefaults } from '../../src/messaging/outbox/append.ts'
 import { relayDefaults } from '../../src/messaging/relay/options.ts'
 
@@ -27,10 +30,16 @@ test.each([
   for (const [name, value] of simple) expect([name, documented[name]]).toEqual([name, plain(value)])
 })
 
-test('docs/options.md lists each option of relay and consumer with its default', async () => {
-  const page = await read('docs/options.md')
-  for (const [name, value] of Object.entries({ ...consumerDefaults, ...relayDefaults })) {
-    expect(page).toMatch(new RegExp(`\\| \`${name}\` \\| [^|]*${plain(value).replaceAll('_', ',')}[^|]*\\|`))
+test.each([
+  ['Relay', relayDefaults],
+  ['Consumer', consumerDefaults],
+  ['Writing', { locked: appendDefaults.locked, maxEventBytes: appendDefaults.maxEventBytes }],
+  ['Kafka', { ...kafkaDefaults, ...publisherDefaults, ...subscriberDefaults }],
+])('docs/options.md lists each option below %s with its default', async (heading, defaults) => {
+  const [, section = ''] = (await read('docs/options.md')).split(new RegExp(`^## ${heading} `, 'm'))
+  const [table = ''] = section.split('\n## ')
+  for (const [name, value] of Object.entries(defaults)) {
+    expect(table).toMatch(new RegExp(`\\| \`${name}\` \\| [^|]*${plain(value).replaceAll('_', ',')}[^|]*\\|`))
   }
 })
 
