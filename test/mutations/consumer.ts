@@ -73,12 +73,36 @@ export const CONSUMER: readonly Mutation[] = [
     edits: [
       {
         file: 'src/messaging/inbox/queries.ts',
-        find: 'then greatest(consumer_offsets.next_offset, excluded.next_offset)',
-        replace: 'then excluded.next_offset',
+        find: 'when :isAnew and consumer_offsets.next_offset <= coalesce(:known::bigint, -1)',
+        replace: 'when :isAnew',
       },
     ],
     test: 'test/messaging/inbox/process-once.test.ts',
     title: 'an offset that another member has stored meanwhile is not lowered by who knew a lower one',
+  },
+  {
+    name: 'consumer: a redelivery lowers the stored offset',
+    edits: [
+      {
+        file: 'src/messaging/inbox/queries.ts',
+        find: 'when :isAnew and consumer_offsets',
+        replace: 'when consumer_offsets',
+      },
+    ],
+    test: 'test/messaging/inbox/process-once.test.ts',
+    title: 'a redelivery lowers no stored offset',
+  },
+  {
+    name: 'consumer: a stop waits for what another member holds',
+    edits: [
+      {
+        file: 'src/messaging/consumer/transaction.ts',
+        find: "cancelled.addEventListener('abort', stop, { once: true })",
+        replace: '',
+      },
+    ],
+    test: 'test/messaging/consumer/failures.test.ts',
+    title: 'a stop cuts an event that waits for what another member has in hand',
   },
   {
     name: 'consumer: offset not stored with the effects',

@@ -107,6 +107,18 @@ export const DRIVER: readonly Mutation[] = [
     title: 'stores a batch of the same size after one of unknown outcome was given up',
   },
   {
+    name: 'driver: a leader that has lost the partition taken to have stored nothing',
+    edits: [
+      {
+        file: 'src/messaging/kafka/failures.ts',
+        find: "NOT_LEADER_FOR_PARTITION: { kind: 'outage', ...perhaps }",
+        replace: "NOT_LEADER_FOR_PARTITION: { kind: 'outage', ...definitely }",
+      },
+    ],
+    test: RULES,
+    title: 'a batch that a leader may have stored before it lost the partition is of unknown outcome',
+  },
+  {
     name: 'driver: records not checked',
     edits: [
       {

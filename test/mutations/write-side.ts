@@ -86,6 +86,18 @@ export const WRITE_SIDE: readonly Mutation[] = [
     title: 'says that the commit is unknown when nobody can be asked',
   },
   {
+    name: "transaction: a commit that is under way taken for another's",
+    edits: [
+      {
+        file: 'src/messaging/outbox/commit-outcome.ts',
+        find: "if (status === 'in progress') return status",
+        replace: "if (status === 'in progress') return 'rolled back'",
+      },
+    ],
+    test: 'test/messaging/outbox/crash-outcome.test.ts',
+    title: 'a commit that goes on after its answer was lost is waited for',
+  },
+  {
     name: 'transaction: a crash before the answer not noticed',
     edits: [
       {
