@@ -182,14 +182,14 @@ export const catalogue = {
     name: 'outbox.wake.mode',
     kind: 'gauge',
     unit: '',
-    description: '1 for the way of waking in use: process, notify or poll',
+    description: '1 for the way in which wake-ups of other processes arrive: notify or poll',
     attributes: [ATTR_OUTBOX, ATTR_MODE],
   },
   deadLettered: {
     name: 'outbox.dead_lettered.messages',
     kind: 'counter',
     unit: '{message}',
-    description: 'Events given up after their last attempt',
+    description: 'Records that consumers have given up or set aside',
     attributes: [ATTR_OUTBOX, ATTR_DESTINATION, ATTR_ERROR_TYPE],
   },
   deadLetterCount: {
