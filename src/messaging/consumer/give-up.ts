@@ -8,14 +8,17 @@
 import { appendDeadLetter, cannotHold } from '../dead-letters/dead-letter-topic.ts'
 import { lockHeldKeys, parkKey, recordAttempts, releaseKeys } from '../dead-letters/held-keys.ts'
 import { insertDeadLetters } from '../dead-letters/queries.ts'
-import { selectProcessed } from '../inbox/queries.ts'
+import { markSkipped, selectProcessed } from '../inbox/queries.ts'
 import { backoffMs } from '../lifecycle/backoff.ts'
 import type { TopicPartition } from '../transport.ts'
 import { type ConsumerContext, fieldsOf, keyOf, letterOf } from './context.ts'
 import { countDeadLetter } from './count.ts'
-import { type EventDelivery, UndecodablePayloadError } from './decode.ts'
+import { type Decoded, type EventDelivery, UndecodablePayloadError } from './decode.ts'
 import type { AttemptFailure } from './failure.ts'
 import { type Attempted, attempt } from './transaction.ts'
+
+/** Why an event is among the dead letters without a key that waits. */
+const CANNOT_BE_HELD = 'CANNOT_BE_HELD'
 
 /** What follows from a failed attempt. */
 export type Consequence =
@@ -63,24 +66,51 @@ export async function giveUp(
     return { kind: 'parked', attempts }
   })
   if (given.ok) report(context, delivery, failure, given.value)
-  else if (cannotHold(given.failure.error)) return await setUnholdableAside(context, delivery, nextOffset)
+  // Who never parks waits all the same.
+  else if (cannotHold(given.failure.error) && tuning.maxAttempts < Number.POSITIVE_INFINITY) {
+    return await setUnholdableAside(context, delivery, failure, nextOffset)
+  }
   return given
 }
 
-/** A key that no index takes, as an append of ours refuses it, cannot be parked: its record is set aside like one that has none. */
+/**
+ * A key that no index takes, as an append of ours refuses it, cannot be held:
+ * nothing can count its attempts, and nothing behind it waits. Its event is set
+ * aside at once, by its place, and never handled any more.
+ */
 async function setUnholdableAside(
   context: ConsumerContext,
-  { where, record }: EventDelivery,
+  delivery: EventDelivery,
+  failure: AttemptFailure,
   nextOffset: bigint,
 ): Promise<Attempted<Consequence>> {
-  const aside = await setForeignAside(context, { where, record, reason: 'CANNOT_BE_HELD' }, nextOffset)
-  return aside.ok ? { ok: true, value: { kind: 'parked', attempts: 1 } } : aside
+  const { group, db, bounds, tuning, logger } = context
+  const { where, envelope } = delivery
+  const letter = { ...letterOf(context, delivery), aggregateId: '', eventId: null, eventType: null }
+  const aside = await attempt<Consequence>(db, bounds, async ({ trx, store }) => {
+    const isLeftOut = await markSkipped(trx, group, envelope.id)
+    if (isLeftOut) {
+      await insertDeadLetters(trx, [letter], { state: 'dead', reason: CANNOT_BE_HELD, attempts: 1 })
+      if (tuning.deadLetterTopics) await appendDeadLetter(trx, letter, CANNOT_BE_HELD)
+    }
+    await releaseKeys(trx, keyOf(context, delivery), [keyOf(context, delivery)])
+    await store(where, nextOffset)
+    return isLeftOut ? { kind: 'parked', attempts: 1 } : { kind: 'duplicate' }
+  })
+  if (aside.ok && aside.value.kind === 'parked') {
+    countDeadLetter(where.topic, CANNOT_BE_HELD)
+    logger.error(
+      { ...fieldsOf(context, delivery), reason: failure.detail },
+      'Set an event aside at its first failure: its key is too long to be held',
+    )
+  }
+  return aside
 }
 
 /** Sets a record aside that is not one of ours. No key is parked for it: it has none that we know. */
 export async function setForeignAside(
   { group, db, bounds, tuning, decoding, logger }: ConsumerContext,
-  { where, record, reason }: Pick<EventDelivery, 'where' | 'record'> & { readonly reason: string },
+  { where, record, reason }: Extract<Decoded, { kind: 'foreign' }>,
   nextOffset: bigint,
 ): Promise<Attempted<boolean>> {
   const letter = {

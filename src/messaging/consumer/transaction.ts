@@ -59,6 +59,7 @@ export async function attempt<T>(
     backend: null,
     connection: null,
     severedFor: null,
+    isCommitting: false,
     failed: null,
     stored: [],
   }
@@ -72,7 +73,9 @@ export async function attempt<T>(
       state.connection = await connectionOf(trx)
       try {
         if (cancelled.aborted) throw new StoppedError()
-        return await work(attemptOn(trx, state, bounds))
+        const value = await work(attemptOn(trx, state, bounds))
+        state.isCommitting = true
+        return value
       } catch (error) {
         // Kept here: a ROLLBACK that fails would take its place.
         state.failed = { error }
@@ -89,7 +92,12 @@ export async function attempt<T>(
     const { severedFor, connection } = state
     const cause = severedFor instanceof StoppedError ? severedFor : state.failed ? state.failed.error : error
     const failure = classify(cause, state.phase, connection?.__knex__disposed !== undefined)
-    if (state.backend && (cause instanceof HandlerTimeoutError || cause instanceof StoppedError)) {
+    // Never one that commits: it may wait for a standby, and would make visible what that does not have.
+    if (
+      state.backend &&
+      !state.isCommitting &&
+      (cause instanceof HandlerTimeoutError || cause instanceof StoppedError)
+    ) {
       await endBackend(db, state.backend, bounds)
     }
     return { ok: false, failure }
@@ -113,6 +121,8 @@ interface AttemptState {
   connection: Connection | null
   /** Why we have cut it: Knex notes what it sees of that itself. */
   severedFor: Error | null
+  /** Whether everything is done but the COMMIT, which Knex sends next. */
+  isCommitting: boolean
   failed: { readonly error: unknown } | null
   readonly stored: { readonly where: TopicPartition; readonly nextOffset: bigint }[]
 }

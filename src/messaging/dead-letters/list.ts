@@ -61,7 +61,7 @@ export interface ListedDeadLetter extends HeldKeyRef {
   /** Its place in the order of arrival; also what names it, and what a next page begins after. */
   readonly seq: bigint
   readonly state: DeadLetterState
-  /** `null` for a record that is not one of ours. */
+  /** `null` for a record that is not one of ours, or whose key cannot be held. */
   readonly eventId: string | null
   readonly eventType: string | null
   readonly partition: number | null

@@ -12,7 +12,7 @@ export type DeadLetterState = 'dead' | 'waiting' | 'redriven' | 'skipped'
 
 /** A record to be stored whole. */
 export interface SetAsideRecord extends HeldKeyRef {
-  /** `null` for a record that is not one of ours. */
+  /** `null` for a record that is not one of ours, or whose key cannot be held: its place tells it from others. */
   readonly eventId: string | null
   readonly eventType: string | null
   readonly where: TopicPartition
