@@ -143,9 +143,11 @@ export interface Subscription {
    * Asked for each partition after each assignment, before its first batch. The
    * driver starts at the lower of this and the group's committed offset; a
    * partition without committed offset starts here. `earliest` is the first
-   * record that the broker still has.
+   * record that the broker still has. `endOffset` is where the partition ends:
+   * below what was processed, the topic was made anew, and the driver starts at
+   * its first record whatever the answer.
    */
-  startOffset(where: TopicPartition): Promise<StartOffset>
+  startOffset(where: TopicPartition, endOffset: bigint): Promise<StartOffset>
   /** Never rejects in good order; if it does, the driver treats it as `{ nextOffset: <first of the batch>, pauseMs: 1000 }`. */
   deliver(batch: IncomingBatch): Promise<BatchOutcome>
 }

@@ -106,7 +106,7 @@ export function startConsumer(options: ConsumerOptions): Consumer {
     const active = subscriber.subscribe({
       groupId,
       topics,
-      startOffset: (where) => startOffset(context, where),
+      startOffset: (where, endOffset) => startOffset(context, where, endOffset),
       deliver: (batch) => {
         const delivered = deliver(batch).finally(() => inHand.delete(delivered))
         inHand.add(delivered)
@@ -163,13 +163,13 @@ export function startConsumer(options: ConsumerOptions): Consumer {
  * the committed offset: a database restored from a backup then gets again what
  * it has forgotten.
  */
-async function startOffset(context: ConsumerContext, where: TopicPartition): Promise<StartOffset> {
+async function startOffset(context: ConsumerContext, where: TopicPartition, endOffset: bigint): Promise<StartOffset> {
   const { db, group, bounds, board, audit, clock, draining, logger } = context
   audit.restart(where)
   const unread = lastingState(clock)
   for (let tries = 1; !draining.aborted; tries++) {
     try {
-      const stored = await untraced(() => bounds.offsets.begin(db, where))
+      const stored = await untraced(() => bounds.offsets.begin(db, where, endOffset))
       board.recovered(where)
       unread.ends((lasting) => logger.info({ consumer: group, ...where, ...lasting }, 'The stored offset can be read'))
       return stored ?? 'earliest'

@@ -34,7 +34,6 @@ export function createDelivery(context: ConsumerContext): (batch: IncomingBatch)
   return async function deliver(batch) {
     const where: TopicPartition = { topic: batch.topic, partition: batch.partition }
     const place = placeOf(where)
-    context.bounds.offsets.heard(where, batch.endOffset)
     // Not `AbortSignal.any`: Node before 24.18 keeps each that it makes for as long as the consumer lives
     // (nodejs/node#62363).
     const signal = {

@@ -28,8 +28,8 @@ export class StoredOffsets {
   readonly #onWentBack: () => void
   /** By place: what the database had at least; `null` where it had nothing. */
   readonly #known = new Map<string, bigint | null>()
-  /** By place: where the partition ends, as last heard. */
-  readonly #ends = new Map<string, bigint>()
+  /** Places that ended before what was stored when they began, until something is stored upon that. */
+  readonly #anew = new Set<string>()
 
   /** `onWentBack` is called at each discovery: everything is to begin anew. */
   constructor(group: string, onWentBack: () => void) {
@@ -37,16 +37,14 @@ export class StoredOffsets {
     this.#onWentBack = onWentBack
   }
 
-  /** Reads where the effects of a partition end, as it begins; `null` when nothing is stored. */
-  async begin(db: Knex, where: TopicPartition): Promise<bigint | null> {
+  /** Reads where the effects of a partition end, as it begins; `null` when nothing is stored. The partition itself ends at `endOffset`. */
+  async begin(db: Knex, where: TopicPartition, endOffset: bigint): Promise<bigint | null> {
     const stored = await selectOffset(db, this.#group, where)
-    this.#known.set(placeOf(where), stored)
+    const place = placeOf(where)
+    this.#known.set(place, stored)
+    if (stored !== null && endOffset < stored) this.#anew.add(place)
+    else this.#anew.delete(place)
     return stored
-  }
-
-  /** The partition ends at `offset`. */
-  heard(where: TopicPartition, offset: bigint): void {
-    this.#ends.set(placeOf(where), offset)
   }
 
   /**
@@ -56,8 +54,7 @@ export class StoredOffsets {
    */
   async store(db: Knex, where: TopicPartition, nextOffset: bigint): Promise<void> {
     const known = this.#known.get(placeOf(where)) ?? null
-    const end = this.#ends.get(placeOf(where))
-    const isAnew = known !== null && end !== undefined && end < known
+    const isAnew = this.#anew.has(placeOf(where))
     if (await storeOffset(db, this.#group, where, { known, nextOffset, isAnew })) return
     this.#onWentBack()
     throw new DatabaseWentBackError(where)
@@ -66,6 +63,7 @@ export class StoredOffsets {
   /** What {@link store} has stored is committed. */
   committed(where: TopicPartition, nextOffset: bigint): void {
     this.#known.set(placeOf(where), nextOffset)
+    this.#anew.delete(placeOf(where))
   }
 
   /** Looks whether the database has gone back where nothing has been stored since, among the partitions that are `ours`. */
@@ -82,5 +80,6 @@ export class StoredOffsets {
   /** Forgets everything: each partition begins anew. */
   clear(): void {
     this.#known.clear()
+    this.#anew.clear()
   }
 }

@@ -231,12 +231,12 @@ export class PartitionReader {
 
   /** The lower of what the application and the group remember, within what the broker has. */
   async #start(): Promise<{ next: bigint; end: bigint }> {
-    const [asked, committed, start, end] = await Promise.all([
-      this.#host.subscription.startOffset(this.where),
+    const [committed, start, end] = await Promise.all([
       this.#host.committed(this.where),
       this.#host.edge(this.where, 'start'),
       this.#host.edge(this.where, 'end'),
     ])
+    const asked = await this.#host.subscription.startOffset(this.where, end)
     const wanted = asked === 'earliest' ? start : committed === null || asked < committed ? asked : committed
     if (wanted >= start && wanted <= end) return { next: wanted, end }
     // Below: retention was faster than we. Beyond: the topic was made anew, and everything in it is new.

@@ -130,7 +130,7 @@ export class InMemoryGroup {
     const { log, topic, partition } = position
     while (!signal.aborted) {
       try {
-        const asked = await member.subscription.startOffset({ topic, partition })
+        const asked = await member.subscription.startOffset({ topic, partition }, log.endOffset)
         const committed = this.committed(position)
         const wanted =
           asked === 'earliest' ? log.startOffset : committed === null || asked < committed ? asked : committed

@@ -1,13 +1,17 @@
 import { randomBytes } from 'node:crypto'
 import { expect, test } from '@jest/globals'
 import knex, { type Knex } from 'knex'
-import type { Handler } from '../../../src/messaging/consumer/handlers.ts'
+import { startConsumer } from '../../../src/messaging/consumer/consumer.ts'
+import { defineHandlers, type Handler } from '../../../src/messaging/consumer/handlers.ts'
 import { listDeadLetters, listHeldKeys } from '../../../src/messaging/dead-letters/list.ts'
 import { markProcessed } from '../../../src/messaging/inbox/queries.ts'
 import { silentLogger } from '../../../src/messaging/lifecycle/logger.ts'
+import { eventually } from '../../../src/messaging/testing/index.ts'
+import { createTestDatabase } from '../../support/database.ts'
 import { testPostgresUrl } from '../../support/postgres.ts'
-import { untilLockWait } from '../../support/sessions.ts'
-import { recordOf, TOPIC } from './scripted-subscriber.ts'
+import { createPostgresProxy } from '../../support/postgres-proxy.ts'
+import { untilLockWait, untilSession } from '../../support/sessions.ts'
+import { recordOf, ScriptedSubscriber, TOPIC } from './scripted-subscriber.ts'
 import { createSetting, idOf, joinSetting, writeEffect } from './setting.ts'
 
 /** A pool to another database of the same server. */
@@ -281,6 +285,30 @@ test('PC-78: a stop cuts a handler that does not end within the grace period, an
   expect(await listHeldKeys(setting.db)).toEqual([])
 })
 
+test('PC-78: a stop ends within its grace though the database has fallen silent', async () => {
+  await using database = await createTestDatabase()
+  await using proxy = await createPostgresProxy(database.url)
+  const db = knex({ client: 'pg', connection: proxy.url, pool: { min: 0, max: 2 } })
+  const consumer = startConsumer({
+    name: 'summary',
+    topics: [TOPIC],
+    db,
+    subscriber: new ScriptedSubscriber(),
+    handlers: defineHandlers({ OrderPlaced: writeEffect }),
+    graceMs: 50,
+  })
+  await untilSession(database.db, "state = 'idle'")
+  proxy.hold('')
+  // What is asked each second waits by now, too.
+  await eventually('a question is not answered', () => db.client.pool.numUsed() > 0)
+
+  await consumer.stop()
+
+  expect(db.client.pool.numUsed()).toBeGreaterThan(0)
+  proxy.release()
+  await db.destroy()
+})
+
 test('PC-78: a stop cuts an event that waits for what another member has in hand, and nothing of it remains', async () => {
   await using setting = await createSetting(writeEffect, { graceMs: 50 })
   const { db, subscriber, consumer } = setting
@@ -316,14 +344,14 @@ test('a redelivery elsewhere does not look like a database that went back to a m
     await writeEffect(trx, event)
   })
   await first.subscriber.startOffset({ topic: TOPIC, partition: 0 })
-  await first.subscriber.deliver(records.slice(0, 3), { endOffset: 4n })
+  await first.subscriber.deliver(records.slice(0, 3))
   const finishing = first.subscriber.deliver(records.slice(3))
   await started.promise
 
   // The group knows of no commit yet, so the partition's next owner gets it from the start.
   await using second = await joinSetting(first)
   await second.subscriber.startOffset({ topic: TOPIC, partition: 0 })
-  await second.subscriber.deliver(records.slice(0, 2), { endOffset: 4n })
+  await second.subscriber.deliver(records.slice(0, 2))
   freed.resolve()
 
   expect(await finishing).toEqual({ nextOffset: 4n, pauseMs: 0 })
@@ -347,8 +375,9 @@ test('a record whose value Postgres cannot hold is set aside in base64, and its 
 
 test('an event that fails, and whose key no index takes, is set aside without being held, and its partition goes on', async () => {
   const long = recordOf(0, { key: randomBytes(3_000).toString('base64') })
+  let isFailing = true
   await using setting = await createSetting(async (trx, event) => {
-    if (event.id === idOf(long)) throw new Error('no')
+    if (isFailing && event.id === idOf(long)) throw new Error('no')
     await writeEffect(trx, event)
   })
   const next = recordOf(1)
@@ -358,6 +387,10 @@ test('an event that fails, and whose key no index takes, is set aside without be
   expect(await setting.effects()).toEqual([idOf(next)])
   expect(await listHeldKeys(setting.db)).toEqual([])
   expect(await listDeadLetters(setting.db)).toMatchObject([{ offset: 0n, eventId: null, reason: 'CANNOT_BE_HELD' }])
+  // Delivered again it would come after what followed it.
+  isFailing = false
+  await setting.subscriber.deliverAll([long, next])
+  expect(await setting.effects()).toEqual([idOf(next)])
 })
 
 test('PC-54: a batch ends early when its partition is taken away, and begins nothing new', async () => {

@@ -81,25 +81,22 @@ export class ScriptedSubscriber implements Subscriber {
     this.#ended.reject(error)
   }
 
-  startOffset(where: TopicPartition) {
-    return this.#open().startOffset(where)
+  /** Begins a partition that ends at `endOffset`; by default beyond everything. */
+  startOffset(where: TopicPartition, endOffset = 1_000_000n) {
+    return this.#open().startOffset(where, endOffset)
   }
 
   /** Delivers one batch once. */
   async deliver(
     records: readonly IncomingRecord[],
-    {
-      partition = 0,
-      signal = new AbortController().signal,
-      endOffset = (records.at(-1)?.offset ?? 0n) + 1n,
-    }: { partition?: number; signal?: AbortSignal; endOffset?: bigint } = {},
+    { partition = 0, signal = new AbortController().signal }: { partition?: number; signal?: AbortSignal } = {},
   ): Promise<BatchOutcome> {
     this.#positions.set(partition, records[0]?.offset ?? 0n)
     const delivered = this.#open().deliver({
       topic: TOPIC,
       partition,
       records,
-      endOffset,
+      endOffset: (records.at(-1)?.offset ?? 0n) + 1n,
       signal,
       heartbeat: async () => {
         this.heartbeats++

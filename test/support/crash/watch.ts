@@ -120,7 +120,7 @@ export function watchSubscriber(subscriber: Subscriber, points: Points): Subscri
     subscribe: (subscription) =>
       subscriber.subscribe({
         ...subscription,
-        startOffset: (where) => points.around('consumer: start offset', () => subscription.startOffset(where)),
+        startOffset: (...asked) => points.around('consumer: start offset', () => subscription.startOffset(...asked)),
         deliver: (batch) => points.around('consumer: fetched batch', () => subscription.deliver(batch)),
       }),
   }
