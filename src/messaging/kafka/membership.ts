@@ -74,6 +74,8 @@ export class Membership {
   #joined = false
   /** Whether the client is finding out who leads. */
   #looking = false
+  /** Cuts the connections that do not close by themselves. */
+  #closing: NodeJS.Timeout | undefined
   #aliveAt: number
 
   constructor(context: MembershipContext, topics: readonly string[]) {
@@ -147,11 +149,12 @@ export class Membership {
       this.#context.deliveries.set(place, reader.settled)
     }
     await untilAborted(Promise.all(this.readers.map(({ settled }) => settled)), enough)
-    const timer = setTimeout(() => this.#sockets.cutOff(), CLOSE_MS)
+    clearTimeout(this.#closing)
+    this.#closing = setTimeout(() => this.#sockets.cutOff(), CLOSE_MS)
     await untilAborted(this.#committer.flush(), AbortSignal.timeout(CLOSE_MS))
     this.#readers.clear()
     await this.#consumer.disconnect().catch(() => {})
-    clearTimeout(timer)
+    clearTimeout(this.#closing)
     this.#sockets.cutOff()
   }
 
@@ -162,9 +165,13 @@ export class Membership {
       countRebalance(payload.groupId)
       this.#assign(payload.memberAssignment)
     })
-    // A client that crashes closes its connections before it says so, which takes seconds while a broker is silent.
-    // It takes no orders meanwhile.
-    consumer.on(STOP, () => this.#over.abort())
+    // A client that crashes closes its connections before it says so, and waits for every answer before that, while
+    // it takes no orders.
+    consumer.on(STOP, () => {
+      this.#over.abort()
+      clearTimeout(this.#closing)
+      this.#closing = setTimeout(() => this.#sockets.cutOff(), CLOSE_MS)
+    })
     consumer.on(CRASH, ({ payload }) => {
       this.#finish(payload.error)
     })
