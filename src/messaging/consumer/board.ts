@@ -29,8 +29,8 @@ export class Board {
   parkedCount = 0
   /** Whether dead letters wait to be published and no relay runs on this database, as last read. */
   unrelayed = false
-  /** Why operators' requests cannot be carried out; `null` when they can. */
-  requestsFailure: string | null = null
+  /** What of the operators' requests cannot be carried out and why, as a sentence; `null` when all can. */
+  requestsProblem: string | null = null
 
   /** The events that hold their partitions. */
   get holding(): readonly HoldingEvent[] {

@@ -11,7 +11,7 @@ const PASSING_TRIES = 1
 /** Readiness, from what the subscription and the deliveries say. */
 export function describe(subscription: SubscriptionStatus, board: Board): ConsumerStatus {
   const { phase, reason } = subscription
-  const { holding, parkedCount, requestsFailure, unrelayed } = board
+  const { holding, parkedCount, requestsProblem, unrelayed } = board
   const outages = board.outages.filter(({ tries }) => tries > PASSING_TRIES)
   return {
     ready: phase === 'running' && holding.length === 0 && outages.length === 0,
@@ -43,7 +43,7 @@ export function describe(subscription: SubscriptionStatus, board: Board): Consum
             `${event.aggregateType} ${event.aggregateId} has failed ${event.attempts} times (${event.reason}) and holds its partition`,
         ),
       ),
-      ...(requestsFailure === null ? [] : [`Requests for parked keys cannot be carried out (${requestsFailure})`]),
+      ...(requestsProblem === null ? [] : [requestsProblem]),
       ...(unrelayed
         ? [
             'Dead letters wait to be published, and no relay runs on this database: run one, or set deadLetterTopics: false',

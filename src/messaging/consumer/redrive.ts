@@ -38,32 +38,41 @@ const PARKED_COUNTED = 1_000
 export async function carryOutRequests(context: ConsumerContext): Promise<void> {
   const { board, clock, draining, logger, group } = context
   while (!draining.aborted) {
-    try {
-      await carryOutPass(context)
-      board.requestsFailure = null
-    } catch (error) {
-      const reason = errorType(error)
-      if (board.requestsFailure !== reason) logger.warn({ consumer: group, reason }, 'Cannot carry out requests')
-      board.requestsFailure = reason
-    }
+    const problem = await carryOutPass(context).then(
+      ([first, ...others]) => (first === undefined ? null : describeStuck(first, others.length)),
+      (error: unknown) => `Requests for parked keys cannot be looked for (${errorType(error)})`,
+    )
+    if (problem !== null && board.requestsProblem !== problem) logger.warn({ consumer: group }, problem)
+    board.requestsProblem = problem
     await clock.pause(LOOK_MS, draining)
   }
 }
 
-/** Carries out what is asked for at this moment, and counts what is parked. Rejects with what kept it from a key, after all others. */
-export async function carryOutPass(context: ConsumerContext): Promise<void> {
+/** A key whose request the database keeps from being carried out. */
+interface StuckRequest {
+  readonly key: HeldKeyRef
+  readonly reason: string
+}
+
+function describeStuck({ key, reason }: StuckRequest, otherCount: number): string {
+  const others = otherCount === 0 ? '' : `, and for ${otherCount} more`
+  return `The request for ${key.aggregateType} ${key.aggregateId} of ${key.topic} cannot be carried out (${reason})${others}`
+}
+
+/** Carries out what is asked for at this moment, and counts what is parked. Resolves to what could not be carried out. */
+async function carryOutPass(context: ConsumerContext): Promise<readonly StuckRequest[]> {
   const { db, group, board, draining } = context
   const { requested, parkedCount } = await untraced(() =>
     selectParked(db, group, { limit: KEYS_PER_LOOK, countLimit: PARKED_COUNTED }),
   )
   board.parkedCount = parkedCount
-  let failure: AttemptFailure | null = null
+  const stuck: StuckRequest[] = []
   for (const key of requested) {
     let step: Step = 'more'
     while (!draining.aborted && step === 'more') step = await redriveNext(context, key)
-    if (typeof step === 'object') failure = step
+    if (typeof step === 'object') stuck.push({ key, reason: step.detail })
   }
-  if (failure !== null) throw failure.error
+  return stuck
 }
 
 /** Whether the key may have another dead letter to be taken up at once, or what of the database has kept it from that. */
