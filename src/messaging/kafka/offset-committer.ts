@@ -14,8 +14,8 @@ export type SendCommit = (offsets: readonly (TopicPartition & { offset: string }
 export class OffsetCommitter {
   readonly #send: SendCommit
   #due = new Map<string, TopicPartition & { offset: bigint }>()
+  #inFlight = new Map<string, TopicPartition & { offset: bigint }>()
   #sending: Promise<void> | null = null
-  #isOurs: (where: TopicPartition) => boolean = () => true
 
   constructor(send: SendCommit) {
     this.#send = send
@@ -29,8 +29,9 @@ export class OffsetCommitter {
 
   /** Forgets the partitions that are another member's now. */
   keepOnly(isOurs: (where: TopicPartition) => boolean): void {
-    this.#isOurs = isOurs
-    this.#due = new Map([...this.#due].filter(([, where]) => isOurs(where)))
+    for (const offsets of [this.#due, this.#inFlight]) {
+      for (const [place, where] of offsets) if (!isOurs(where)) offsets.delete(place)
+    }
   }
 
   /** Resolves once all that was given has been sent, or a commit has failed. Never rejects. */
@@ -44,13 +45,14 @@ export class OffsetCommitter {
   async #sendAll(): Promise<void> {
     while (this.#due.size > 0) {
       const batch = this.#due
+      this.#inFlight = batch
       this.#due = new Map()
       try {
         await this.#send([...batch.values()].map(({ offset, ...where }) => ({ ...where, offset: String(offset) })))
       } catch {
-        // Kept for the next time, unless something newer is there already, or the partition is another member's by now:
-        // that one's offset would go back.
-        this.#due = new Map([...[...batch].filter(([, where]) => this.#isOurs(where)), ...this.#due])
+        // Kept for the next time, unless something newer is there already, or the partition went to another member
+        // meanwhile: that one's offset would go back.
+        this.#due = new Map([...batch, ...this.#due])
         return
       }
     }
