@@ -26,6 +26,7 @@ import {
 
 const USAGE = 'list, resume|skip|retry ID [HOLDER [TOPIC]], or show|dismiss SEQ'
 const LIMIT = 10_000
+const PAGE = 1_000
 
 // The rule by which your relay names topics, where it has one of its own.
 const topicFor = defaultTopicFor(process.env.TOPIC_PREFIX ?? '')
@@ -48,8 +49,13 @@ async function list(): Promise<void> {
   const held = await listHeldKeys(db, { limit: LIMIT })
   for (const key of held) console.log(JSON.stringify(await describe(key)))
   if (held.length === 0) console.log('no held keys')
-  const open = await listDeadLetters(db, { states: ['dead'], limit: LIMIT })
-  for (const letter of open.filter(({ eventId }) => eventId === null)) console.log(JSON.stringify(foreign(letter)))
+  for (let after = 0n; ; ) {
+    const page = await listDeadLetters(db, { states: ['dead'], after, limit: PAGE })
+    for (const letter of page) if (letter.eventId === null) console.log(JSON.stringify(foreign(letter)))
+    const last = page.at(-1)
+    if (last === undefined || page.length < PAGE) return
+    after = last.seq
+  }
 }
 
 async function request(wanted: keyof typeof requests, aggregateId: string): Promise<void> {
