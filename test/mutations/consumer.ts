@@ -105,6 +105,30 @@ export const CONSUMER: readonly Mutation[] = [
     title: 'a stop cuts an event that waits for what another member has in hand',
   },
   {
+    name: 'consumer: a stop waits for a database that is silent',
+    edits: [
+      {
+        file: 'src/messaging/consumer/consumer.ts',
+        find: 'await Promise.race([all, afterCancelled(context, over.signal)])',
+        replace: 'await all',
+      },
+    ],
+    test: 'test/messaging/consumer/failures.test.ts',
+    title: 'a stop ends within its grace though the database has fallen silent',
+  },
+  {
+    name: 'consumer: a topic made anew not noticed',
+    edits: [
+      {
+        file: 'src/messaging/consumer/stored-offsets.ts',
+        find: 'if (stored !== null && endOffset < stored) this.#anew.add(place)',
+        replace: 'if (stored === null) this.#anew.add(place)',
+      },
+    ],
+    test: 'test/messaging/consumer/stored-offset.test.ts',
+    title: 'a topic that was made anew counts from its start again',
+  },
+  {
     name: 'consumer: offset not stored with the effects',
     edits: [{ file: TOGETHER, find: 'await current.store(where, nextOffset)', replace: '' }],
     test: DELIVER,

@@ -101,4 +101,21 @@ export const SKIP: readonly Mutation[] = [
     test: 'test/messaging/kafka/publisher-rules.test.ts',
     title: 'sends nothing once the time for it is over',
   },
+  {
+    name: 'driver: a request that has waited leaves after its time',
+    edits: [
+      {
+        file: 'src/messaging/kafka/mend.ts',
+        find: '    const answer = send(request)\n',
+        replace: '    watch.admit(request.request.apiKey)\n    const answer = send(request)\n',
+      },
+      {
+        file: 'src/messaging/kafka/mend.ts',
+        find: 'if (watch !== null) admitAtLast(requestQueue, watch)',
+        replace: '',
+      },
+    ],
+    test: 'test/messaging/kafka/publisher-rules.test.ts',
+    title: 'sends nothing that has waited behind a throttle until its time was over',
+  },
 ]

@@ -15,6 +15,7 @@ import { createWitness, type Witness } from './witness.ts'
 
 const NOT_LEADER = 6
 const TOPIC_AUTHORIZATION_FAILED = 29
+const THROTTLE_MS = 1_000
 
 const stack = new AsyncDisposableStack()
 let cluster: ProxiedKafka
@@ -110,6 +111,32 @@ test('sends nothing once the time for it is over, although the process was froze
   expect(proxy.count(api.produce)).toBe(requests)
 })
 
+test('sends nothing that has waited behind a throttle until its time was over', async () => {
+  await using publisher = openPublisher(cluster)
+  const topic = uniqueTopic('rules')
+  await publisher.createTopic(topic, { partitionCount: 1, replicationFactor: null })
+  const options = resolvePublisherOptions({ ...cluster, clientId: 'throttled' })
+  let sleptMs = 0
+  const clock = { ...systemClock, now: () => systemClock.now() + sleptMs }
+  const writer = new PartitionWriter({ topic, partition: 0 }, options, clock)
+  // What follows the last question before the send waits in the client, and its time ends meanwhile.
+  const end = proxy.rule(({ apiKey }) => {
+    if (apiKey !== api.listOffsets) return 'pass'
+    setTimeout(() => (sleptMs = options.deliveryTimeoutMs), THROTTLE_MS / 2)
+    return { rewrite: withThrottle }
+  })
+  const requests = proxy.count(api.produce)
+
+  await expect(writer.write([{ key: 'k', value: 'late', partition: 0 }], never)).rejects.toMatchObject({
+    outcome: 'refused',
+    reason: 'DELIVERY_TIMEOUT',
+  })
+  end()
+  await writer.close()
+  expect(sleptMs).toBeGreaterThan(0)
+  expect(proxy.count(api.produce)).toBe(requests)
+})
+
 test('K12 goes on with a new producer before the numbering of its records wraps around', async () => {
   const options = resolvePublisherOptions({ ...cluster, clientId: 'rules' })
   // What is left of the 31 bits holds any batch: one is far below a record for each of its bytes.
@@ -165,4 +192,12 @@ test('K3 a request carries records of one partition, however many batches are on
 
 function sameAs({ topic, partition }: TopicPartition, other: TopicPartition | undefined): boolean {
   return other?.topic === topic && other.partition === partition
+}
+
+/** The answer of a broker that asks its client to be quiet for a while. */
+function withThrottle(answer: Buffer): Buffer {
+  const changed = Buffer.from(answer)
+  // Length, correlation.
+  changed.writeInt32BE(THROTTLE_MS, 4 + 4)
+  return changed
 }
