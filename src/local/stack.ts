@@ -184,7 +184,7 @@ async function writeEnvFile(
   return { [Symbol.asyncDispose]: () => rm(file, { force: true }) }
 }
 
-/** For a shell as for Node: an address may have `&` in it, a password `$`. */
+/** For a shell as for Node: an address may have `&` in it, a password `$`. Only with `'` besides does a shell take `$` for its own. */
 function quoted(value: string): string {
   return value.includes("'") ? `"${value}"` : `'${value}'`
 }
