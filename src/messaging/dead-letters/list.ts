@@ -117,7 +117,7 @@ export async function listDeadLetters(db: Knex, filter: DeadLetterFilter = {}): 
         and (:holder::text is null or holder = :holder)
         and (:topic::text is null or topic = :topic)
         and (:aggregateId::text is null or aggregate_id = :aggregateId)
-      order by seq
+      order by dead_letters.seq
       limit :limit`,
     { states, after: after.toString(), holder, topic, aggregateId, limit },
   )

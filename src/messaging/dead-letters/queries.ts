@@ -104,7 +104,8 @@ const FOREIGN = 'on conflict (holder, topic, partition, record_offset) where eve
 /**
  * The first open dead letter of a key, to be redriven; `null` when none is left.
  * The caller holds the key's row in held_keys, so none is added behind its back.
- * Served by dead_letters_open.
+ * Served by dead_letters_open. Ordered by the column in full: its bare name is
+ * the text that is read, where 10 comes before 9.
  */
 export async function selectNext(trx: Knex.Transaction, key: HeldKeyRef): Promise<StoredRecord | null> {
   const { rows } = await trx.raw<{ rows: RecordRow[] }>(
@@ -117,7 +118,7 @@ export async function selectNext(trx: Knex.Transaction, key: HeldKeyRef): Promis
         and aggregate_id = :aggregateId
         and state in ('dead', 'waiting')
         and event_id is not null
-      order by seq
+      order by dead_letters.seq
       limit 1`,
     { holder: key.holder, topic: key.topic, aggregateType: key.aggregateType, aggregateId: key.aggregateId },
   )

@@ -6,7 +6,7 @@ import { createTestDatabase } from '../../support/database.ts'
 test('PC-47: dead letters that arrived within one millisecond are each on one page', async () => {
   await using database = await createTestDatabase()
   const { db } = database
-  const ids = Array.from({ length: 7 }, () => randomUUID())
+  const ids = Array.from({ length: 12 }, () => randomUUID())
   // Out of order as well: clocks are set back.
   await db.raw(
     `insert into dead_letters (holder, state, event_id, topic, aggregate_type, aggregate_id, created_at)

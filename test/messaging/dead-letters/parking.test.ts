@@ -164,6 +164,42 @@ test('a resume that the database keeps from being carried out says why, and is c
   await eventually('it is well', () => setting.consumer.status().ready)
 })
 
+/** The next dead letters are numbered from 9: in text, 10 comes before that. */
+async function beginAtNine({ db }: Setting): Promise<void> {
+  await db.raw('alter sequence dead_letters_seq_seq restart with 9')
+}
+
+test('resume keeps the order of a key also where the numbers of its dead letters grow longer', async () => {
+  await using refusing = await createRefusing()
+  const { setting, refused } = refusing
+  await beginAtNine(setting)
+  const records = Array.from({ length: 5 }, (_, offset) => recordOf(offset, { key: 'a' }))
+  const [bad] = records
+  if (bad) refused.add(idOf(bad))
+  await setting.subscriber.deliverAll(records)
+
+  refused.clear()
+  await requestResume(setting.db, KEY)
+  await letGo(setting)
+
+  expect(await setting.effects()).toEqual(records.map(idOf))
+})
+
+test('skip leaves out the event that its key waits for also where the numbers of dead letters grow longer', async () => {
+  await using refusing = await createRefusing()
+  const { setting, refused } = refusing
+  await beginAtNine(setting)
+  const [bad, ...good] = Array.from({ length: 3 }, (_, offset) => recordOf(offset, { key: 'a' }))
+  if (bad) refused.add(idOf(bad))
+  await setting.subscriber.deliverAll(bad ? [bad, ...good] : good)
+
+  await requestSkip(setting.db, KEY)
+  await letGo(setting)
+
+  expect(await setting.effects()).toEqual(good.map(idOf))
+  expect(await listDeadLetters(setting.db, { states: ['skipped'] })).toMatchObject([{ eventId: bad && idOf(bad) }])
+})
+
 test('skip leaves out the first event alone, for good, and lets its followers go on', async () => {
   await using refusing = await createRefusing()
   const { setting, refused } = refusing
