@@ -174,6 +174,10 @@ async function writeEnvFile(
   { queryUrl, spanMetrics }: Tracing,
 ): Promise<AsyncDisposable> {
   const all = {
+    // A relay that knew another prefix would publish to other topics.
+    ...Object.fromEntries(
+      Object.entries(inheritedEnv()).flatMap(([name, value]) => (SHARED.test(name) && value ? [[name, value]] : [])),
+    ),
     ...env,
     ...(queryUrl === null ? {} : { JAEGER_URL: queryUrl }),
     ...(spanMetrics === null ? {} : { JAEGER_SPAN_METRICS: spanMetrics }),
@@ -183,6 +187,9 @@ async function writeEnvFile(
   await writeFile(file, lines.join(''), { mode: 0o600 })
   return { [Symbol.asyncDispose]: () => rm(file, { force: true }) }
 }
+
+/** What all processes of a service have to know alike. */
+const SHARED = /^(KAFKA|TOPIC|OUTBOX)_/
 
 /** For a shell as for Node: an address may have `&` in it, a password `$`. Only with `'` besides does a shell take `$` for its own. */
 function quoted(value: string): string {

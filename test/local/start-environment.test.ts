@@ -19,7 +19,13 @@ test('what the environment says of telemetry and of the log is what the service 
     OUTBOX_TRACES_WAIT: 'false',
   }
 
-  await using program = start({ ...where.env, ...elsewhere, ...said, OTEL_EXPORTER_OTLP_ENDPOINT: '' })
+  await using program = start({
+    ...where.env,
+    ...elsewhere,
+    ...said,
+    OTEL_EXPORTER_OTLP_ENDPOINT: '',
+    TOPIC_PREFIX: 'shop.',
+  })
 
   const output = await program.says(READY)
   const lines = output.split('\n').filter((line) => /^(OTEL|OUTBOX|LOG)_\w+=./.test(line))
@@ -27,6 +33,8 @@ test('what the environment says of telemetry and of the log is what the service 
   expect(output).toContain(`traces go to ${said.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT}`)
   expect(parseEnv(await readFile(join(where.env.DATA_DIR, 'env'), 'utf8'))).toMatchObject({
     OUTBOX_TRACES_WAIT: 'false',
+    OUTBOX_NAME: 'mine',
+    TOPIC_PREFIX: 'shop.',
   })
   program.kill('SIGTERM')
   expect(await program.ended).toBe(0)

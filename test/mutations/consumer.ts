@@ -105,7 +105,7 @@ export const CONSUMER: readonly Mutation[] = [
     title: 'a stop cuts an event that waits for what another member has in hand',
   },
   {
-    name: 'consumer: a stop waits for a database that is silent',
+    name: 'consumer: a stop waits for a database that does not answer',
     edits: [
       {
         file: 'src/messaging/consumer/consumer.ts',
@@ -114,7 +114,7 @@ export const CONSUMER: readonly Mutation[] = [
       },
     ],
     test: 'test/messaging/consumer/failures.test.ts',
-    title: 'a stop ends within its grace though the database has fallen silent',
+    title: 'a stop ends within its grace though the database does not answer',
   },
   {
     name: 'consumer: a topic made anew not noticed',

@@ -21,7 +21,7 @@ import type { ConsumerContext } from './context.ts'
 import { defaultAggregateTypeOf } from './decode.ts'
 import { createDelivery } from './deliver.ts'
 import { describe } from './describe.ts'
-import { type ConsumerOptions, groupIdOf, resolveTuning, topicsOf } from './options.ts'
+import { type ConsumerOptions, groupIdOf, requireParts, resolveTuning, topicsOf } from './options.ts'
 import { OrderAudit } from './order-audit.ts'
 import { tellPhase } from './phase-log.ts'
 import { carryOutRequests } from './redrive.ts'
@@ -59,6 +59,7 @@ const REJOIN_MS = 250
  */
 export function startConsumer(options: ConsumerOptions): Consumer {
   const groupId = groupIdOf(options)
+  requireParts(options)
   const topics = topicsOf(options)
   const tuning = resolveTuning(options)
   const { db, subscriber, handlers, logger = silentLogger, clock = systemClock, topicPrefix = '' } = options

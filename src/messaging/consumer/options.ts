@@ -93,6 +93,15 @@ export const consumerDefaults = {
   deadLetterTopics: true,
 } as const satisfies Required<ConsumerTuning>
 
+/** Throws {@link InvalidOptionError} for what plain JavaScript can leave out, and handlers that nobody has defined. */
+export function requireParts({ db, subscriber, handlers }: Partial<ConsumerOptions>): void {
+  if (db === undefined) throw new InvalidOptionError('db', db, 'a Knex instance')
+  if (subscriber === undefined) throw new InvalidOptionError('subscriber', subscriber, 'made by createKafkaSubscriber')
+  if (!(handlers?.types instanceof Set)) {
+    throw new InvalidOptionError('handlers', handlers, 'made by defineHandlers or defineSetHandler')
+  }
+}
+
 /** Fills in the defaults. Throws {@link InvalidOptionError} naming the first option that cannot be used. */
 export function resolveTuning(options: ConsumerTuning): Required<ConsumerTuning> {
   const resolved: Required<ConsumerTuning> = {

@@ -57,6 +57,7 @@ export const kafkaDefaults = { connectionTimeoutMs: 3_000 } as const
 export function resolveKafkaOptions(options: KafkaOptions): ResolvedKafkaOptions {
   const { brokers, clientId, ssl = false, sasl = null, logger = silentLogger } = options
   const connectionTimeoutMs = options.connectionTimeoutMs ?? kafkaDefaults.connectionTimeoutMs
+  if (!Array.isArray(brokers)) throw new InvalidOptionError('brokers', brokers, 'a list of host:port')
   if (brokers.length === 0) throw new InvalidOptionError('brokers', brokers, 'at least one host:port')
   for (const broker of brokers) {
     if (!/^[^\s:]+:\d{1,5}$/.test(broker)) throw new InvalidOptionError('brokers', broker, 'host:port')

@@ -25,7 +25,7 @@ import { createPostgresDirectory } from './postgres-source.ts'
 import { measureRelay, Progress, type RelayStatus, toStatus } from './relay-status.ts'
 import { type RelayThreads, spawnInline, spawnThread, type WorkerHandle } from './spawn.ts'
 import { WakeListener } from './wake-listener.ts'
-import { runRelayWorker, type TopicOptions } from './worker.ts'
+import { requireTopicSpec, runRelayWorker, type TopicOptions } from './worker.ts'
 
 /** Milliseconds that a relay waits at its very end for what it has ended. */
 const END_MS = 2_000
@@ -166,9 +166,19 @@ export function superviseRelay(parts: RelayParts): Relay {
   return { ...running, status: () => toStatus({ ...shared, progress }) }
 }
 
-/** An option that nobody goes by is refused: events would go to the wrong topics, in silence. */
+/**
+ * An option that nobody goes by is refused: events would go to the wrong topics,
+ * in silence. So is one that its worker would die of, again and again.
+ */
 function requireHeeded(options: RelayOptions): void {
-  if (!('threads' in options)) return
+  if (!('threads' in options)) {
+    const { publisher, createTopics }: Partial<InlineRelay> = options
+    if (publisher === undefined) {
+      throw new InvalidOptionError('publisher', publisher, 'given, or threads that have one each')
+    }
+    requireTopicSpec(createTopics)
+    return
+  }
   for (const [option, value] of Object.entries(options)) {
     if (option in workerOptions && value !== undefined) {
       throw new InvalidOptionError(

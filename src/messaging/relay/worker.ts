@@ -39,6 +39,21 @@ export const topicDefaults = {
   createTopics: { partitionCount: 8, replicationFactor: null },
 } as const satisfies Required<TopicOptions>
 
+/** Throws {@link InvalidOptionError} for topics that no broker can make, and for what plain JavaScript may call them. */
+export function requireTopicSpec(createTopics: TopicSpec | null | undefined): void {
+  if (createTopics === null || createTopics === undefined) return
+  const { partitionCount, replicationFactor }: Partial<TopicSpec> = createTopics
+  requireCount('createTopics.partitionCount', partitionCount)
+  if (replicationFactor !== null && replicationFactor !== undefined) {
+    requireCount('createTopics.replicationFactor', replicationFactor)
+  }
+}
+
+function requireCount(option: string, value: number | undefined): void {
+  if (Number.isSafeInteger(value) && Number(value) > 0) return
+  throw new InvalidOptionError(option, value, 'a positive whole number')
+}
+
 export interface RelayWorkerOptions extends TopicOptions {
   /** The worker's end of the line to its relay: `workerLine(parentPort)` in a thread. */
   readonly line: Line<FromWorker, ToWorker>
@@ -63,6 +78,7 @@ export async function runRelayWorker(options: RelayWorkerOptions): Promise<void>
   // Plain JavaScript can leave it out, and would be told of a property of undefined.
   if (line === undefined) throw new InvalidOptionError('line', line, "workerLine(parentPort), in a thread's entry file")
   const topics = { ...topicDefaults, ...options }
+  requireTopicSpec(options.createTopics)
   await runWorker({
     line,
     publisher: options.publisher,

@@ -1,17 +1,13 @@
 import { randomBytes } from 'node:crypto'
 import { expect, test } from '@jest/globals'
 import knex, { type Knex } from 'knex'
-import { startConsumer } from '../../../src/messaging/consumer/consumer.ts'
-import { defineHandlers, type Handler } from '../../../src/messaging/consumer/handlers.ts'
+import type { Handler } from '../../../src/messaging/consumer/handlers.ts'
 import { listDeadLetters, listHeldKeys } from '../../../src/messaging/dead-letters/list.ts'
 import { markProcessed } from '../../../src/messaging/inbox/queries.ts'
 import { silentLogger } from '../../../src/messaging/lifecycle/logger.ts'
-import { eventually } from '../../../src/messaging/testing/index.ts'
-import { createTestDatabase } from '../../support/database.ts'
 import { testPostgresUrl } from '../../support/postgres.ts'
-import { createPostgresProxy } from '../../support/postgres-proxy.ts'
-import { untilLockWait, untilSession } from '../../support/sessions.ts'
-import { recordOf, ScriptedSubscriber, TOPIC } from './scripted-subscriber.ts'
+import { untilLockWait } from '../../support/sessions.ts'
+import { recordOf, TOPIC } from './scripted-subscriber.ts'
 import { createSetting, idOf, joinSetting, writeEffect } from './setting.ts'
 
 /** A pool to another database of the same server. */
@@ -285,28 +281,24 @@ test('PC-78: a stop cuts a handler that does not end within the grace period, an
   expect(await listHeldKeys(setting.db)).toEqual([])
 })
 
-test('PC-78: a stop ends within its grace though the database has fallen silent', async () => {
-  await using database = await createTestDatabase()
-  await using proxy = await createPostgresProxy(database.url)
-  const db = knex({ client: 'pg', connection: proxy.url, pool: { min: 0, max: 2 } })
-  const consumer = startConsumer({
-    name: 'summary',
-    topics: [TOPIC],
-    db,
-    subscriber: new ScriptedSubscriber(),
-    handlers: defineHandlers({ OrderPlaced: writeEffect }),
-    graceMs: 50,
+test('PC-78: a stop ends within its grace though the database does not answer', async () => {
+  await using setting = await createSetting(writeEffect, { graceMs: 50 })
+  const looking = setting.database.createPool()
+  const [locked, freed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  const other = setting.database.createPool().transaction(async (trx) => {
+    await trx.raw('lock table held_keys in access exclusive mode')
+    locked.resolve()
+    await freed.promise
   })
-  await untilSession(database.db, "state = 'idle'")
-  proxy.hold('')
-  // What is asked each second waits by now, too.
-  await eventually('a question is not answered', () => db.client.pool.numUsed() > 0)
+  await locked.promise
+  // The consumer looks for requests each second.
+  await untilLockWait(looking)
 
-  await consumer.stop()
+  await setting.consumer.stop()
 
-  expect(db.client.pool.numUsed()).toBeGreaterThan(0)
-  proxy.release()
-  await db.destroy()
+  await untilLockWait(looking)
+  freed.resolve()
+  await other
 })
 
 test('PC-78: a stop cuts an event that waits for what another member has in hand, and nothing of it remains', async () => {

@@ -245,6 +245,17 @@ test('refuses options that cannot work, by name', async () => {
   expect(() => startRelay({ db: setting.db, threads: { entry: new URL('file:///none.ts'), count: 0 } })).toThrow(
     'Option threads.count must be a whole number from 1 to 64',
   )
+  const { db } = setting
+  // @ts-expect-error The types refuse it too.
+  expect(() => startRelay({ db })).toThrow('Option publisher must be given, or threads that have one each')
+  const none = { partitionCount: 0, replicationFactor: null }
+  expect(() => startRelay({ db, publisher, createTopics: none })).toThrow(
+    'Option createTopics.partitionCount must be a positive whole number; it is 0',
+  )
+  // @ts-expect-error The types refuse it too.
+  expect(() => startRelay({ db, publisher, createTopics: { partitions: 4, replicationFactor: 1 } })).toThrow(
+    'Option createTopics.partitionCount must be a positive whole number; it is undefined',
+  )
 })
 
 test('with threads, an option that the thread has to be given is refused and not ignored', async () => {
