@@ -143,6 +143,9 @@ async function untilSummary(send: Send, customerId: string, placedCount: number)
 }
 
 async function request(url: string, query: string, variables: object): Promise<Answer> {
+  if (!URL.canParse(url) || !/^https?:/.test(url)) {
+    throw new DemoError(`${url} is no address: --url begins with http:// or https://`)
+  }
   const response = await fetch(`${url}/graphql`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
@@ -150,7 +153,11 @@ async function request(url: string, query: string, variables: object): Promise<A
     signal: AbortSignal.timeout(10_000),
   }).catch(() => null)
   if (!response) throw new DemoError(`No service answers at ${url}: start one with npm start, or name it with --url.`)
-  return (await response.json()) as Answer
+  const answer = (await response.json().catch(() => null)) as Answer | null
+  if (answer === null || !('data' in answer || 'errors' in answer)) {
+    throw new DemoError(`No GraphQL API answers at ${url}. Is it the admin port?`)
+  }
+  return answer
 }
 
 function row(what: string, order: string, customer: string, total: string, event: string): string {

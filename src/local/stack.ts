@@ -141,7 +141,8 @@ async function portProblems({ port, adminPort, roles }: LocalConfig): Promise<re
   const problems: string[] = []
   for (const [name, number] of wanted) {
     if (await portIsFree(number)) continue
-    problems.push(`Port ${number} is taken. Set ${name} to another: ${name}=${number + 100} npm start`)
+    const other = wanted.some(([, one]) => one === number + 100) ? number + 200 : number + 100
+    problems.push(`Port ${number} is taken. Set ${name} to another: ${name}=${other} npm start`)
   }
   if (wanted.length > 1 && port === adminPort)
     problems.push(`PORT and ADMIN_PORT are both ${port}. Set one of them to another.`)

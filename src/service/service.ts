@@ -196,12 +196,21 @@ async function shutDown(all: {
   return sound
 }
 
-/** Starts something that listens; a port that is taken is told in one clear sentence. */
+/** What is said of a host that is none of this machine's. */
+const NOT_OURS = ['EADDRNOTAVAIL', 'ENOTFOUND', 'EAI_AGAIN']
+
+/** Starts something that listens; a port that is taken, or a host that is not ours, is told in one clear sentence. */
 async function listen<T extends Running>(variable: string, port: number, start: () => Promise<T>): Promise<T> {
   try {
     return await start()
   } catch (error) {
-    if (!(error instanceof Error && 'code' in error && error.code === 'EADDRINUSE')) throw error
+    const code = error instanceof Error && 'code' in error ? String(error.code) : ''
+    if (NOT_OURS.includes(code)) {
+      throw new StartError(
+        `HOST is no name or address of this machine (${code}): set it to 127.0.0.1, or 0.0.0.0 for all`,
+      )
+    }
+    if (code !== 'EADDRINUSE') throw error
     throw new StartError(`Port ${port} is in use by another process: set ${variable} to a free one`)
   }
 }

@@ -86,7 +86,7 @@ export function readTelemetryConfig(env: NodeJS.ProcessEnv = process.env): Telem
     metricIntervalMs: number('OTEL_METRIC_EXPORT_INTERVAL', 60_000),
     sampler: readSampler(env, problems),
     batchRatio: readShare('OUTBOX_TRACES_BATCH_RATIO', env, problems) ?? 0.001,
-    waitSpans: env.OUTBOX_TRACES_WAIT?.toLowerCase() === 'true',
+    waitSpans: readFlag('OUTBOX_TRACES_WAIT', env, problems),
     batch: {
       maxQueueSize,
       maxExportBatchSize: Math.min(maxQueueSize, number('OTEL_BSP_MAX_EXPORT_BATCH_SIZE', 2_048)),
@@ -95,6 +95,12 @@ export function readTelemetryConfig(env: NodeJS.ProcessEnv = process.env): Telem
     },
     problems,
   }
+}
+
+function readFlag(name: string, env: NodeJS.ProcessEnv, problems: string[]): boolean {
+  const text = env[name]?.toLowerCase() || 'false'
+  if (text !== 'true' && text !== 'false') problems.push(`${name} must be true or false; it is ignored`)
+  return text === 'true'
 }
 
 function mainServiceName(roles: string | undefined): TelemetryIdentity['serviceName'] {

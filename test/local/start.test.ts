@@ -190,6 +190,17 @@ test('a taken port is named with the variable to change', async () => {
   expect(program.output()).toContain(`Port ${where.env.ADMIN_PORT} is taken. Set ADMIN_PORT to another`)
 })
 
+test('the port that is proposed in place of a taken one is not that of the other', async () => {
+  await using where = await place()
+  const port = Number(where.env.PORT)
+  await using _taken = await takePort(port)
+
+  await using program = start({ ...where.env, ADMIN_PORT: String(port + 100) })
+
+  expect(await program.ended).toBe(1)
+  expect(program.output()).toContain(`Set PORT to another: PORT=${port + 200} npm start`)
+})
+
 test('without Java the message says what to install, and what to do without it', async () => {
   await using where = await place()
   const bin = join(where.dir, 'bin')

@@ -27,6 +27,17 @@ test('an environment that cannot be used ends the process with the names of what
   ])
 })
 
+test('a host that is none of this machine is said in one line', async () => {
+  await using database = await createTestDatabase({ orders: true })
+  // Set aside for documentation: nobody has it.
+  await using service = new ServiceProcess({ DATABASE_URL: database.url, ROLES: 'api', HOST: '203.0.113.1' })
+
+  expect(await service.exited()).toBe(1)
+  expect(service.log.filter(({ level }) => level === 'error').map(({ msg }) => msg)).toEqual([
+    'HOST is no name or address of this machine (EADDRNOTAVAIL): set it to 127.0.0.1, or 0.0.0.0 for all',
+  ])
+})
+
 test('a port that is taken is said in one line', async () => {
   await using database = await createTestDatabase({ orders: true })
   await using taken = createServer().listen(0, '127.0.0.1')

@@ -145,6 +145,7 @@ test('a setting that cannot be used is ignored and told', () => {
     OTEL_TRACES_SAMPLER: 'sometimes',
     OTEL_BSP_SCHEDULE_DELAY: 'soon',
     OUTBOX_TRACES_BATCH_RATIO: '2',
+    OUTBOX_TRACES_WAIT: 'maybe',
     ROLES: 'consumer,relay',
   })
 
@@ -158,6 +159,7 @@ test('a setting that cannot be used is ignored and told', () => {
   expect(config.problems).toEqual([
     expect.stringContaining('OTEL_TRACES_SAMPLER'),
     expect.stringContaining('OUTBOX_TRACES_BATCH_RATIO'),
+    expect.stringContaining('OUTBOX_TRACES_WAIT'),
     expect.stringContaining('OTEL_BSP_SCHEDULE_DELAY'),
   ])
 })
