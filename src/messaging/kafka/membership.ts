@@ -10,9 +10,10 @@ import { traceCommit } from '../telemetry/poll-span.ts'
 import type { Subscription, TopicPartition } from '../transport.ts'
 import { createClient, INNER_RETRY } from './client.ts'
 import { understand } from './failures.ts'
-import { type ClusterInside, committedOffset, partitionEdge, withCluster } from './inside.ts'
+import { type ClusterInside, committedOffset, withCluster } from './inside.ts'
 import { mend } from './mend.ts'
 import { OffsetCommitter } from './offset-committer.ts'
+import { PartitionEdges } from './partition-edges.ts'
 import { PartitionReader, type ReaderHost } from './partition-reader.ts'
 import type { Sockets } from './sockets.ts'
 import type { ResolvedSubscriberOptions } from './subscriber-options.ts'
@@ -70,10 +71,9 @@ export class Membership {
   readonly #host: ReaderHost
   readonly #end = Promise.withResolvers<MembershipEnd>()
   readonly #over = new AbortController()
+  readonly #edges: PartitionEdges
   #readers = new Map<string, PartitionReader>()
   #joined = false
-  /** Whether the client is finding out who leads. */
-  #looking = false
   /** Cuts the connections that do not close by themselves. */
   #closing: NodeJS.Timeout | undefined
   #aliveAt: number
@@ -101,6 +101,7 @@ export class Membership {
     this.#consumer = client
     this.#cluster = cluster
     this.#sockets = sockets
+    this.#edges = new PartitionEdges(cluster, this.#over.signal)
     this.#aliveAt = clock.now()
     this.#committer = new OffsetCommitter((offsets) =>
       traceCommit(subscription.groupId, offsets, () => client.commitOffsets([...offsets])),
@@ -196,7 +197,7 @@ export class Membership {
         await this.#committer.flush()
         return await committedOffset(this.#cluster, subscription.groupId, where)
       },
-      edge: (where, edge) => this.#edge(where, edge),
+      edge: (where, edge) => this.#edges.of(where, edge),
       pause: ({ topic, partition }) => {
         unlessOver(() => this.#consumer.pause([{ topic, partitions: [partition] }]))
       },
@@ -263,33 +264,10 @@ export class Membership {
 
   async #hearEnd(reader: PartitionReader): Promise<void> {
     try {
-      reader.heardEnd(await this.#edge(reader.where, 'end'))
+      reader.heardEnd(await this.#edges.of(reader.where, 'end'))
     } catch {
       // A leader that is away; the next round asks again.
     }
-  }
-
-  /** Rejects when its leader is away or is another one; which, the client then finds out. */
-  async #edge(where: TopicPartition, edge: 'start' | 'end'): Promise<bigint> {
-    try {
-      return await partitionEdge(this.#cluster, where, edge)
-    } catch (error) {
-      this.#lookForLeaders()
-      throw error
-    }
-  }
-
-  /** kafkajs itself does it for fetches alone, and otherwise when what it knows is old: too late for a partition that has not begun. */
-  #lookForLeaders(): void {
-    if (this.#looking || this.#over.signal.aborted) return
-    this.#looking = true
-    void this.#cluster
-      .refreshMetadata()
-      // Nobody answers: the next failure asks again.
-      .catch(() => {})
-      .finally(() => {
-        this.#looking = false
-      })
   }
 
   #finish(error: unknown): void {
