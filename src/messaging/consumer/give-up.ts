@@ -86,6 +86,7 @@ async function setUnholdableAside(
 ): Promise<Attempted<Consequence>> {
   const { group, db, bounds, tuning, logger } = context
   const { where, envelope } = delivery
+  const key = keyOf(context, delivery)
   const letter = { ...letterOf(context, delivery), aggregateId: '', eventId: null, eventType: null }
   const aside = await attempt<Consequence>(db, bounds, async ({ trx, store }) => {
     const isLeftOut = await markSkipped(trx, group, envelope.id)
@@ -93,7 +94,7 @@ async function setUnholdableAside(
       await insertDeadLetters(trx, [letter], { state: 'dead', reason: CANNOT_BE_HELD, attempts: 1 })
       if (tuning.deadLetterTopics) await appendDeadLetter(trx, letter, CANNOT_BE_HELD)
     }
-    await releaseKeys(trx, keyOf(context, delivery), [keyOf(context, delivery)])
+    await releaseKeys(trx, key, [key])
     await store(where, nextOffset)
     return isLeftOut ? { kind: 'parked', attempts: 1 } : { kind: 'duplicate' }
   })
