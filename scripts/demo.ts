@@ -213,6 +213,9 @@ async function main(): Promise<void> {
   else showTrace({ traceId: traceId ?? '', eventId }, outcome)
 }
 
+// Whoever reads only the first lines, as `head` does, closes the pipe.
+process.stdout.on('error', () => process.exit(0))
+
 try {
   await main()
 } catch (error) {

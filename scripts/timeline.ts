@@ -107,13 +107,13 @@ export function describeWay(roots: readonly SpanNode[], eventId: string | null):
   const committedMs = Math.min(endOf(commit ?? root), sendMs)
   const effectMs = Math.max(process.startMs, sendMs)
   const sentMs = Math.min(endOf(send), effectMs)
-  // In a batch the spans of single events are points: what the batch took is in its own trace.
-  const isPoint = process.durationMs < LEAST_MS
+  // Events of one batch share its statements, and what they took is in the batch's own trace.
+  const isInBatch = !flatten(process).some(({ name }) => name.startsWith('pg'))
   const stages = [
     ['mutation', committedMs],
     ['waited', sendMs - committedMs],
     ['send', sentMs - sendMs],
-    ...(isPoint
+    ...(isInBatch
       ? [['effect in a batch after', effectMs - sentMs] as const]
       : [['waited', effectMs - sentMs] as const, ['effect', endOf(process) - effectMs] as const]),
   ] as const

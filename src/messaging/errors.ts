@@ -27,8 +27,8 @@ export class InvalidOptionError extends MessagingError {
   readonly code = 'MESSAGING_INVALID_OPTION'
   readonly option: string
 
-  constructor(option: string, value: unknown, rule: string) {
-    super(`Option ${option} must be ${rule}; it is ${describe(value)}`)
+  constructor(option: string, value: unknown, rule: string, shown = describe(value)) {
+    super(`Option ${option} must be ${rule}; it is ${shown}`)
     this.option = option
   }
 }

@@ -28,6 +28,7 @@ const spans = {
     eventId: EVENT,
   },
   dedupe: { service: 'orders-summary', id: 'f', parent: 'e', name: 'dedupe processed_events', at: [51, 8] },
+  mark: { service: 'orders-summary', id: 'h', parent: 'f', name: 'pg.query:INSERT orders', at: [51, 2] },
 } as const satisfies Record<string, Given>
 
 function answerOf(given: readonly Given[]): JaegerAnswer {
@@ -75,6 +76,15 @@ test("an event's way is one line whose stages add up", () => {
 
   expect(describeWay(roots, EVENT)).toBe(
     'mutation 16 ms → waited 3.0 ms → send 8.0 ms → waited 23 ms → effect 9.5 ms: 60 ms in all',
+  )
+})
+
+test("what an event took alone is not told where it shared its batch's statements", () => {
+  const { mark: _, ...shared } = spans
+  const { roots } = readTrace(answerOf(Object.values(shared)), EVENT)
+
+  expect(describeWay(roots, EVENT)).toBe(
+    'mutation 16 ms → waited 3.0 ms → send 8.0 ms → effect in a batch after 23 ms: 60 ms in all',
   )
 })
 

@@ -3,6 +3,7 @@ import type { Knex } from 'knex'
 import { InvalidOptionError } from '../errors.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
+import { requireKnown, withDefaults } from '../options.ts'
 import type { Subscriber } from '../transport.ts'
 import type { HandlerSet } from './handlers.ts'
 
@@ -93,8 +94,23 @@ export const consumerDefaults = {
   deadLetterTopics: true,
 } as const satisfies Required<ConsumerTuning>
 
-/** Throws {@link InvalidOptionError} for what plain JavaScript can leave out, and handlers that nobody has defined. */
-export function requireParts({ db, subscriber, handlers }: Partial<ConsumerOptions>): void {
+const consumerOptions = {
+  ...consumerDefaults,
+  name: true,
+  topics: true,
+  db: true,
+  subscriber: true,
+  handlers: true,
+  topicPrefix: true,
+  aggregateTypeOf: true,
+  logger: true,
+  clock: true,
+} as const satisfies Record<keyof ConsumerOptions, unknown>
+
+/** Throws {@link InvalidOptionError} for what plain JavaScript can leave out or misspell, and handlers that nobody has defined. */
+export function requireParts(options: Partial<ConsumerOptions>): void {
+  const { db, subscriber, handlers } = options
+  requireKnown(options, consumerOptions)
   if (db === undefined) throw new InvalidOptionError('db', db, 'a Knex instance')
   if (subscriber === undefined) throw new InvalidOptionError('subscriber', subscriber, 'made by createKafkaSubscriber')
   if (!(handlers?.types instanceof Set)) {
@@ -104,16 +120,7 @@ export function requireParts({ db, subscriber, handlers }: Partial<ConsumerOptio
 
 /** Fills in the defaults. Throws {@link InvalidOptionError} naming the first option that cannot be used. */
 export function resolveTuning(options: ConsumerTuning): Required<ConsumerTuning> {
-  const resolved: Required<ConsumerTuning> = {
-    batchSize: options.batchSize ?? consumerDefaults.batchSize,
-    handlerTimeoutMs: options.handlerTimeoutMs ?? consumerDefaults.handlerTimeoutMs,
-    maxAttempts: options.maxAttempts ?? consumerDefaults.maxAttempts,
-    retryFirstMs: options.retryFirstMs ?? consumerDefaults.retryFirstMs,
-    retryMaxMs: options.retryMaxMs ?? consumerDefaults.retryMaxMs,
-    graceMs: options.graceMs ?? consumerDefaults.graceMs,
-    deriveIds: options.deriveIds ?? consumerDefaults.deriveIds,
-    deadLetterTopics: options.deadLetterTopics ?? consumerDefaults.deadLetterTopics,
-  }
+  const resolved = withDefaults<ConsumerTuning, keyof ConsumerTuning>(options, consumerDefaults)
   for (const [option, value] of Object.entries(resolved)) {
     if (typeof value === 'boolean' || (option === 'maxAttempts' && value === Number.POSITIVE_INFINITY)) continue
     if (!(Number.isSafeInteger(value) && value > 0)) {

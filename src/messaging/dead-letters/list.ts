@@ -1,6 +1,7 @@
 /** What operators look at: held keys and dead letters. Payloads are not among it; they are read one by one, on purpose. */
 import type { Knex } from 'knex'
 import { parseJson } from '../json.ts'
+import { requireKnown } from '../options.ts'
 import type { HeldKeyRef, HeldKeyRequest } from './held-keys.ts'
 import type { DeadLetterState } from './queries.ts'
 
@@ -32,6 +33,7 @@ export interface HeldKeyFilter {
 
 /** The keys held longest, first. */
 export async function listHeldKeys(db: Knex, filter: HeldKeyFilter = {}): Promise<readonly ListedHeldKey[]> {
+  requireKnown(filter, { holder: true, state: true, limit: true })
   const { holder = null, state = null, limit = 100 } = filter
   const { rows } = await db.raw<{ rows: ListedHeldKey[] }>(
     `select holder,
@@ -86,6 +88,7 @@ export interface DeadLetterFilter {
 
 /** Dead letters in the order of their arrival. Pages by `seq`, so none is shown twice or left out. */
 export async function listDeadLetters(db: Knex, filter: DeadLetterFilter = {}): Promise<readonly ListedDeadLetter[]> {
+  requireKnown(filter, { holder: true, topic: true, aggregateId: true, states: true, after: true, limit: true })
   const {
     holder = null,
     topic = null,

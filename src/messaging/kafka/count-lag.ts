@@ -1,10 +1,11 @@
 /** How far consumer groups are behind, as the brokers know it: for groups of any service and any language. */
 import { InvalidOptionError, PublishError } from '../errors.ts'
 import { systemClock } from '../lifecycle/clock.ts'
+import { requireKnown } from '../options.ts'
 import { closeAdmin, openAdmin } from './admin-client.ts'
 import { Aborted, startDeadline, unlessAborted } from './deadline.ts'
 import { understand } from './failures.ts'
-import { type KafkaOptions, resolveKafkaOptions } from './options.ts'
+import { type KafkaOptions, kafkaOptions, resolveKafkaOptions } from './options.ts'
 
 /** Milliseconds for an answer. */
 const COUNT_MS = 10_000
@@ -15,17 +16,20 @@ const AGAIN_MS = 250
 export interface LagOptions extends KafkaOptions {
   /** The topic's name. */
   readonly topic: string
-  /** At least one. Where a group has committed nothing on a partition, it has all of it before it. */
+  /** At least one, all known to the brokers. Where a group has committed nothing on a partition, it has all of it before it. */
   readonly groups: readonly string[]
 }
 
 /**
  * Resolves to how many records of `topic` lie before `groups`, taken together:
  * what they have committed, against the end of each partition. Rejects with
- * {@link PublishError} when the brokers do not tell; throws
- * {@link InvalidOptionError} if an option cannot be used.
+ * {@link PublishError} when the brokers do not tell, and with
+ * {@link InvalidOptionError} if an option cannot be used or the brokers know no
+ * such group: one that is misspelt would never catch up.
  */
-export async function countLag({ topic, groups, ...kafka }: LagOptions): Promise<bigint> {
+export async function countLag(options: LagOptions): Promise<bigint> {
+  requireKnown(options, { ...kafkaOptions, topic: true, groups: true })
+  const { topic, groups, ...kafka } = options
   if (groups.length === 0) throw new InvalidOptionError('groups', groups, 'at least one')
   const open = openAdmin(resolveKafkaOptions(kafka))
   using deadline = startDeadline(COUNT_MS, new AbortController().signal)
@@ -33,6 +37,7 @@ export async function countLag({ topic, groups, ...kafka }: LagOptions): Promise
     await unlessAborted(open.connected, deadline.signal)
     return await unlessAborted(countUntilTold(), deadline.signal)
   } catch (error) {
+    if (error instanceof InvalidOptionError) throw error
     const { kind, reason, cause } = understand(error)
     const said = error instanceof Aborted ? 'REQUEST_TIMED_OUT' : reason
     throw new PublishError({ topic }, { kind, outcome: 'refused', reason: said, cause })
@@ -46,7 +51,8 @@ export async function countLag({ topic, groups, ...kafka }: LagOptions): Promise
       try {
         return await count()
       } catch (error) {
-        if (understand(error).kind !== 'outage' || deadline.signal.aborted) throw error
+        const isOutage = !(error instanceof InvalidOptionError) && understand(error).kind === 'outage'
+        if (!isOutage || deadline.signal.aborted) throw error
         await systemClock.pause(AGAIN_MS, deadline.signal)
       }
     }
@@ -66,9 +72,18 @@ export async function countLag({ topic, groups, ...kafka }: LagOptions): Promise
     return lag
   }
 
+  /** Brokers call a group dead that has neither members nor offsets, as one that never was. */
+  async function exists(groupId: string): Promise<boolean> {
+    const { groups: described } = await open.admin.describeGroups([groupId])
+    return described.some(({ state }) => state !== 'Dead')
+  }
+
   async function committedBy(groupId: string): Promise<ReadonlyMap<number, bigint>> {
     const [entry] = await open.admin.fetchOffsets({ groupId, topics: [topic] })
     const known = (entry?.partitions ?? []).filter(({ offset }) => BigInt(offset) >= 0n)
+    if (known.length === 0 && !(await exists(groupId))) {
+      throw new InvalidOptionError('groups', groupId, 'groups that the brokers know')
+    }
     return new Map(known.map(({ partition, offset }) => [partition, BigInt(offset)]))
   }
 }

@@ -5,6 +5,7 @@
 import type { ConnectionOptions } from 'node:tls'
 import { InvalidOptionError } from '../errors.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
+import { requireKnown } from '../options.ts'
 
 /** Credentials. Secrets given as functions are asked for at each connection, so that they can be rotated. */
 export type KafkaSasl =
@@ -50,6 +51,16 @@ export interface ResolvedKafkaOptions {
   readonly logger: Logger
 }
 
+/** The names of {@link KafkaOptions}. */
+export const kafkaOptions = {
+  brokers: true,
+  clientId: true,
+  ssl: true,
+  sasl: true,
+  connectionTimeoutMs: true,
+  logger: true,
+} as const satisfies Record<keyof KafkaOptions, true>
+
 /** What {@link KafkaOptions} are when not given. */
 export const kafkaDefaults = { connectionTimeoutMs: 3_000 } as const
 
@@ -67,10 +78,27 @@ export function resolveKafkaOptions(options: KafkaOptions): ResolvedKafkaOptions
   if (typeof ssl === 'object' && ssl.rejectUnauthorized === false) {
     throw new InvalidOptionError('ssl.rejectUnauthorized', false, 'true: give the authority as ssl.ca instead')
   }
+  if (sasl !== null) requireCredentials(sasl)
   if (sasl !== null && ssl === false && (sasl.mechanism === 'plain' || sasl.mechanism === 'oauthbearer')) {
     throw new InvalidOptionError('sasl.mechanism', sasl.mechanism, 'used with ssl, or it would travel in clear text')
   }
   return { brokers, clientId, ssl, sasl, connectionTimeoutMs, logger }
+}
+
+/** What plain JavaScript can leave out or misspell; a broker would only say that the login has failed. */
+function requireCredentials(sasl: KafkaSasl): void {
+  const { mechanism }: { readonly mechanism: string } = sasl
+  const parts = mechanism === 'oauthbearer' ? { token: 'function' } : { username: 'string', password: 'string' }
+  if (!['plain', 'scram-sha-256', 'scram-sha-512', 'oauthbearer'].includes(mechanism)) {
+    throw new InvalidOptionError('sasl.mechanism', mechanism, 'plain, scram-sha-256, scram-sha-512 or oauthbearer')
+  }
+  requireKnown<object>(sasl, { mechanism: true, ...parts }, 'sasl.')
+  const given: Readonly<Record<string, unknown>> = { ...sasl }
+  for (const [part, type] of Object.entries(parts)) {
+    if (typeof given[part] !== type || given[part] === '') {
+      throw new InvalidOptionError(`sasl.${part}`, given[part], `a ${type}`, given[part] ? 'another' : 'missing')
+    }
+  }
 }
 
 /** Throws {@link InvalidOptionError} unless `value` is a whole number above 0. */

@@ -1,6 +1,13 @@
 /** How the Kafka publisher behaves. */
 import { InvalidOptionError } from '../errors.ts'
-import { type KafkaOptions, type ResolvedKafkaOptions, requireWhole, resolveKafkaOptions } from './options.ts'
+import { requireKnown, withDefaults } from '../options.ts'
+import {
+  type KafkaOptions,
+  kafkaOptions,
+  type ResolvedKafkaOptions,
+  requireWhole,
+  resolveKafkaOptions,
+} from './options.ts'
 
 /** Options of the Kafka publisher. Every one beyond the cluster itself has a default. */
 export interface KafkaPublisherOptions extends KafkaOptions {
@@ -43,8 +50,9 @@ const MAX_PRODUCER_RECORDS = 2 ** 30
 
 /** Fills in the defaults. Throws {@link InvalidOptionError} naming the first option it cannot use. */
 export function resolvePublisherOptions(options: KafkaPublisherOptions): ResolvedPublisherOptions {
-  const deliveryTimeoutMs = options.deliveryTimeoutMs ?? publisherDefaults.deliveryTimeoutMs
-  const maxRequestBytes = options.maxRequestBytes ?? publisherDefaults.maxRequestBytes
+  requireKnown(options, { ...kafkaOptions, ...publisherDefaults })
+  const own = withDefaults<KafkaPublisherOptions, keyof typeof publisherDefaults>(options, publisherDefaults)
+  const { deliveryTimeoutMs, maxRequestBytes } = own
   requireWhole('deliveryTimeoutMs', deliveryTimeoutMs)
   requireWhole('maxRequestBytes', maxRequestBytes)
   if (maxRequestBytes > 100_000_000)

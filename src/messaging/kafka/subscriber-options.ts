@@ -1,6 +1,13 @@
 /** How the Kafka subscriber behaves. */
 import { InvalidOptionError } from '../errors.ts'
-import { type KafkaOptions, type ResolvedKafkaOptions, requireWhole, resolveKafkaOptions } from './options.ts'
+import { requireKnown, withDefaults } from '../options.ts'
+import {
+  type KafkaOptions,
+  kafkaOptions,
+  type ResolvedKafkaOptions,
+  requireWhole,
+  resolveKafkaOptions,
+} from './options.ts'
 
 /** Options of the Kafka subscriber. Every one beyond the cluster itself has a default. */
 export interface KafkaSubscriberOptions extends KafkaOptions {
@@ -57,13 +64,10 @@ export const subscriberDefaults = {
 
 /** Fills in the defaults. Throws {@link InvalidOptionError} naming the first option it cannot use. */
 export function resolveSubscriberOptions(options: KafkaSubscriberOptions): ResolvedSubscriberOptions {
+  requireKnown(options, { ...kafkaOptions, ...subscriberDefaults })
   const resolved = {
     ...resolveKafkaOptions(options),
-    sessionTimeoutMs: options.sessionTimeoutMs ?? subscriberDefaults.sessionTimeoutMs,
-    maxWaitMs: options.maxWaitMs ?? subscriberDefaults.maxWaitMs,
-    maxPartitionBytes: options.maxPartitionBytes ?? subscriberDefaults.maxPartitionBytes,
-    stallTimeoutMs: options.stallTimeoutMs ?? subscriberDefaults.stallTimeoutMs,
-    graceMs: options.graceMs ?? subscriberDefaults.graceMs,
+    ...withDefaults<KafkaSubscriberOptions, keyof typeof subscriberDefaults>(options, subscriberDefaults),
   }
   requireWhole('sessionTimeoutMs', resolved.sessionTimeoutMs)
   requireWhole('maxWaitMs', resolved.maxWaitMs)

@@ -7,6 +7,7 @@
 import type { Knex } from 'knex'
 import type { DomainEvent, Envelope } from '../envelope.ts'
 import { InvalidEventError, InvalidOptionError, NotInTransactionError, RolledBackError } from '../errors.ts'
+import { requireKnown, withDefaults } from '../options.ts'
 import { type OpenSpan, startCreate } from '../telemetry/tracing.ts'
 import { type Enlistment, enlist, holdToOneLock } from './enlistment.ts'
 import { insertEvent, insertEvents, lockAggregates, type StoredEvent, type TracedEvent } from './queries.ts'
@@ -150,7 +151,8 @@ function isAborted(error: unknown): boolean {
 }
 
 function resolveAppendOptions(options: AppendOptions): Required<AppendOptions> {
-  const resolved = { ...appendDefaults, ...options }
+  requireKnown(options, appendDefaults)
+  const resolved = withDefaults<AppendOptions, keyof AppendOptions>(options, appendDefaults)
   if (!(Number.isSafeInteger(resolved.maxEventBytes) && resolved.maxEventBytes > 0)) {
     throw new InvalidOptionError('maxEventBytes', resolved.maxEventBytes, 'a positive whole number')
   }

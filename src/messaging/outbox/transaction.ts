@@ -12,6 +12,7 @@ import type { Knex } from 'knex'
 import { CommitUnknownError, InvalidOptionError, NotInTransactionError, RolledBackError } from '../errors.ts'
 import { backoffMs } from '../lifecycle/backoff.ts'
 import { systemClock } from '../lifecycle/clock.ts'
+import { requireKnown } from '../options.ts'
 import { type DoubtfulCommit, historyOf, settleCommit } from './commit-outcome.ts'
 import { commandOf, connectionOf, idleness, requirePostgres } from './connection.ts'
 import { adopt, type Enlistment } from './enlistment.ts'
@@ -53,6 +54,7 @@ export async function inTransaction<T>(
   work: (trx: Knex.Transaction) => Promise<T>,
   options: TransactionOptions = {},
 ): Promise<T> {
+  requireKnown(options, { isolation: true, retries: true })
   const { retries = 0 } = options
   if (!(Number.isSafeInteger(retries) && retries >= 0)) {
     throw new InvalidOptionError('retries', retries, 'a whole number, at least 0')

@@ -12,6 +12,7 @@ import { type Clock, systemClock } from '../lifecycle/clock.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
 import { type Running, run } from '../lifecycle/running.ts'
 import { Wake } from '../lifecycle/wake.ts'
+import { requireKnown, withDefaults } from '../options.ts'
 import { untraced } from '../telemetry/tracing.ts'
 import { onCommitted } from './committed.ts'
 import { closeConnection, openConnection, type PostgresConnection } from './connection.ts'
@@ -53,7 +54,11 @@ const FOREVER_MS = 2 ** 31 - 1
  * of what was committed before.
  */
 export function startWakeNotifier(db: Knex, options: WakeNotifierOptions = {}): Running {
-  const { intervalMs, logger, clock } = { ...wakeNotifierDefaults, ...options }
+  requireKnown(options, wakeNotifierDefaults)
+  const { intervalMs, logger, clock } = withDefaults<WakeNotifierOptions, keyof WakeNotifierOptions>(
+    options,
+    wakeNotifierDefaults,
+  )
   if (!(intervalMs > 0)) throw new InvalidOptionError('intervalMs', intervalMs, 'a positive number')
 
   return run(

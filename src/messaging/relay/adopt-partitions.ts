@@ -15,6 +15,7 @@ import type { Knex } from 'knex'
 import { AdoptionError, InvalidOptionError } from '../errors.ts'
 import { type Clock, systemClock } from '../lifecycle/clock.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
+import { requireKnown } from '../options.ts'
 import { errorType } from '../telemetry/attributes.ts'
 import type { Publisher } from '../transport.ts'
 import { boundLocks, countRestless, freeVanishedLanes, keepRenewalsOut } from './lease-queries.ts'
@@ -38,7 +39,7 @@ export interface AdoptPartitionsOptions {
    * Resolves to how many records of the topic its consumers have not processed
    * yet: all consumers whose order matters, also those in other services. Asked
    * again and again while the topic rests, until there are none; a rejection
-   * counts as not known yet. For groups of this cluster: `countLag` of the Kafka
+   * counts as not known yet, except an {@link InvalidOptionError}, which ends it. For groups of this cluster: `countLag` of the Kafka
    * driver.
    */
   readonly lag: () => Promise<bigint>
@@ -59,6 +60,17 @@ export interface AdoptPartitionsOptions {
 /** The defaults of {@link AdoptPartitionsOptions}. */
 export const adoptionDefaults = { timeoutMs: 120_000 } as const
 
+const adoptionOptions = {
+  ...adoptionDefaults,
+  db: true,
+  publisher: true,
+  topic: true,
+  lag: true,
+  signal: true,
+  logger: true,
+  clock: true,
+} as const satisfies Record<keyof AdoptPartitionsOptions, unknown>
+
 /** What was adopted. */
 export interface AdoptedPartitions {
   /** The count before and the one in force now; the same where there was nothing to adopt. */
@@ -76,6 +88,7 @@ export interface AdoptedPartitions {
  * {@link InvalidOptionError} for a `timeoutMs` that cannot be used.
  */
 export async function adoptPartitions(options: AdoptPartitionsOptions): Promise<AdoptedPartitions> {
+  requireKnown(options, adoptionOptions)
   const { db, publisher, topic, signal, logger = silentLogger, clock = systemClock } = options
   const { timeoutMs = adoptionDefaults.timeoutMs } = options
   if (!(Number.isSafeInteger(timeoutMs) && timeoutMs > 0)) {
@@ -146,13 +159,18 @@ async function untilSwitched(
 }
 
 /** What has to end first, in the words of an operator; `null` when nothing. Relays first: what they still send is not in the lag yet. */
-async function findObstacle(db: Knex, lag: () => Promise<bigint>, { adoption }: Adoption): Promise<string | null> {
+async function findObstacle(
+  db: Knex,
+  lag: () => Promise<bigint>,
+  { topic, adoption }: Adoption,
+): Promise<string | null> {
   const restless = await countRestless(db, adoption)
   if (restless > 0) return `${restless} relay workers have not come to rest`
   try {
     const behind = await lag()
     return behind > 0n ? `its consumers have ${behind} records before them` : null
   } catch (error) {
+    if (error instanceof InvalidOptionError) throw new AdoptionError(topic, error.message, { cause: error })
     return `nobody can tell how far its consumers are (${errorType(error)})`
   }
 }

@@ -1,5 +1,6 @@
 /** How a relay behaves. Resolved and validated once, at start. */
 import { InvalidOptionError } from '../errors.ts'
+import { requireKnown, withDefaults } from '../options.ts'
 
 /** Every option has a default; see each for what it trades. */
 export interface RelaySettings {
@@ -63,8 +64,8 @@ export type ResolvedRelaySettings = Required<RelaySettings>
  * @throws InvalidOptionError naming the first option that cannot be used
  */
 export function resolveRelaySettings(settings: RelaySettings): ResolvedRelaySettings {
-  const given = Object.fromEntries(Object.entries(settings).filter(([, value]) => value !== undefined))
-  const resolved: ResolvedRelaySettings = { ...relayDefaults, ...given }
+  requireKnown(settings, relayDefaults)
+  const resolved = withDefaults<RelaySettings, keyof RelaySettings>(settings, relayDefaults)
   for (const [option, value] of Object.entries(resolved)) {
     if (!(Number.isSafeInteger(value) && value > 0))
       throw new InvalidOptionError(option, value, 'a positive whole number')

@@ -12,6 +12,7 @@ import { type Clock, systemClock } from '../lifecycle/clock.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
 import { type Running, run, type Shutdown } from '../lifecycle/running.ts'
 import { Wake } from '../lifecycle/wake.ts'
+import { requireKnown, withDefaults } from '../options.ts'
 import { onCommitted } from '../outbox/committed.ts'
 import { requirePostgres } from '../outbox/connection.ts'
 import type { LaneDirectory } from '../source.ts'
@@ -20,12 +21,12 @@ import type { Publisher } from '../transport.ts'
 import { unlessAborted, within } from './call-watch.ts'
 import { Crew } from './crew.ts'
 import { Leases } from './leases.ts'
-import { type RelaySettings, type ResolvedRelaySettings, resolveRelaySettings } from './options.ts'
+import { type RelaySettings, type ResolvedRelaySettings, relayDefaults, resolveRelaySettings } from './options.ts'
 import { createPostgresDirectory } from './postgres-source.ts'
 import { measureRelay, Progress, type RelayStatus, toStatus } from './relay-status.ts'
 import { type RelayThreads, spawnInline, spawnThread, type WorkerHandle } from './spawn.ts'
 import { WakeListener } from './wake-listener.ts'
-import { requireTopicSpec, runRelayWorker, type TopicOptions } from './worker.ts'
+import { requireTopicSpec, runRelayWorker, type TopicOptions, topicDefaults } from './worker.ts'
 
 /** Milliseconds that a relay waits at its very end for what it has ended. */
 const END_MS = 2_000
@@ -67,6 +68,9 @@ const workerOptions = {
   maxBatchBytes: true,
   maxAttempts: true,
 } as const satisfies Record<keyof WorkerOptions, true>
+
+const relayOptions = { ...relayDefaults, ...workerOptions, db: true, logger: true, threads: true }
+const threadOptions = { entry: true, count: true, workerData: true } as const satisfies Record<keyof RelayThreads, true>
 
 /** A relay that runs. */
 export interface Relay extends Running {
@@ -171,7 +175,8 @@ export function superviseRelay(parts: RelayParts): Relay {
  * in silence. So is one that its worker would die of, again and again.
  */
 function requireHeeded(options: RelayOptions): void {
-  if (!('threads' in options)) {
+  requireKnown(options, relayOptions)
+  if (!isThreaded(options)) {
     const { publisher, createTopics }: Partial<InlineRelay> = options
     if (publisher === undefined) {
       throw new InvalidOptionError('publisher', publisher, 'given, or threads that have one each')
@@ -179,6 +184,7 @@ function requireHeeded(options: RelayOptions): void {
     requireTopicSpec(createTopics)
     return
   }
+  requireKnown(options.threads, threadOptions, 'threads.')
   for (const [option, value] of Object.entries(options)) {
     if (option in workerOptions && value !== undefined) {
       throw new InvalidOptionError(
@@ -190,13 +196,20 @@ function requireHeeded(options: RelayOptions): void {
   }
 }
 
+function isThreaded(options: RelayOptions): options is Extract<RelayOptions, ThreadedRelay> {
+  return 'threads' in options && options.threads !== undefined
+}
+
 function spawner(options: RelayOptions, logger: Logger): (index: number) => WorkerHandle {
-  if ('threads' in options) return (index) => spawnThread(options.threads, index)
-  return () => spawnInline((line) => runRelayWorker({ ...options, settings: settingsOf(options), logger, line }))
+  if (isThreaded(options)) return (index) => spawnThread(options.threads, index)
+  const { db, publisher } = options
+  const { topicFor, createTopics } = withDefaults<TopicOptions, keyof TopicOptions>(options, topicDefaults)
+  const settings = settingsOf(options)
+  return () => spawnInline((line) => runRelayWorker({ db, publisher, topicFor, createTopics, settings, logger, line }))
 }
 
 function countOf(options: RelayOptions): number {
-  if (!('threads' in options)) return 1
+  if (!isThreaded(options)) return 1
   const { count } = options.threads
   if (!(Number.isSafeInteger(count) && count >= 1 && count <= 64)) {
     throw new InvalidOptionError('threads.count', count, 'a whole number from 1 to 64')

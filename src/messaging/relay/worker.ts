@@ -8,6 +8,7 @@ import type { Knex } from 'knex'
 import { InvalidOptionError } from '../errors.ts'
 import { type Clock, systemClock } from '../lifecycle/clock.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
+import { requireKnown, withDefaults } from '../options.ts'
 import { defaultTopicFor, type TopicRule } from '../outbox/topic-rule.ts'
 import type { RelaySource, TopicRegistry } from '../source.ts'
 import type { Publisher, TopicSpec } from '../transport.ts'
@@ -67,6 +68,15 @@ export interface RelayWorkerOptions extends TopicOptions {
   readonly logger?: Logger
 }
 
+const workerOptions = {
+  ...topicDefaults,
+  line: true,
+  db: true,
+  publisher: true,
+  settings: true,
+  logger: true,
+} as const satisfies Record<keyof RelayWorkerOptions, unknown>
+
 /**
  * Publishes until the relay says to drain; resolves once everything in hand is
  * settled and the lanes are given back. Waits out every outage of database and
@@ -77,8 +87,9 @@ export async function runRelayWorker(options: RelayWorkerOptions): Promise<void>
   const { line }: Partial<RelayWorkerOptions> = options
   // Plain JavaScript can leave it out, and would be told of a property of undefined.
   if (line === undefined) throw new InvalidOptionError('line', line, "workerLine(parentPort), in a thread's entry file")
-  const topics = { ...topicDefaults, ...options }
+  requireKnown(options, workerOptions)
   requireTopicSpec(options.createTopics)
+  const topics = withDefaults<TopicOptions, keyof TopicOptions>(options, topicDefaults)
   await runWorker({
     line,
     publisher: options.publisher,

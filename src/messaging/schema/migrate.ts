@@ -12,6 +12,7 @@ import { SchemaMismatchError } from '../errors.ts'
 import { backoffMs } from '../lifecycle/backoff.ts'
 import { systemClock } from '../lifecycle/clock.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
+import { requireKnown, withDefaults } from '../options.ts'
 import { type Migration, readMigrations } from './migration-files.ts'
 import {
   type AppliedVersion,
@@ -120,7 +121,11 @@ async function withLocks<T>(
   options: MigrateOptions,
   work: (trx: Knex.Transaction, logger: Logger) => Promise<T>,
 ): Promise<T> {
-  const { logger, lockTimeoutMs, giveUpAfterMs } = { ...migrateDefaults, ...options }
+  requireKnown(options, migrateDefaults)
+  const { logger, lockTimeoutMs, giveUpAfterMs } = withDefaults<MigrateOptions, keyof MigrateOptions>(
+    options,
+    migrateDefaults,
+  )
   const clock = systemClock
   const deadline = clock.now() + giveUpAfterMs
   for (let attempt = 1; ; attempt += 1) {

@@ -10,6 +10,7 @@ import type { Knex } from 'knex'
 import { systemClock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
 import { type Running, run } from '../lifecycle/running.ts'
+import { requireKnown } from '../options.ts'
 import { ATTR_OUTBOX, outboxName } from './attributes.ts'
 import { getInstruments } from './metrics.ts'
 import { selectOutboxState } from './queries.ts'
@@ -31,7 +32,9 @@ export interface OutboxGaugesOptions {
 const GRACE_MS = 2_000
 
 /** Reads and records at once, and then on its beat, until stopped. A reading that fails leaves the gauges as they were. */
-export function startOutboxGauges({ db, intervalMs = 15_000, logger }: OutboxGaugesOptions): Running {
+export function startOutboxGauges(options: OutboxGaugesOptions): Running {
+  requireKnown(options, { db: true, intervalMs: true, logger: true })
+  const { db, intervalMs = 15_000, logger } = options
   return run(
     async ({ draining }) => {
       startAtZero()

@@ -1,17 +1,19 @@
 import { expect, test } from '@jest/globals'
 import { countLag, createKafkaSubscriber } from '../../../src/messaging/kafka/index.ts'
 import { eventually } from '../../../src/messaging/testing/index.ts'
+import type { BatchOutcome } from '../../../src/messaging/transport.ts'
 import { testBrokers, uniqueTopic } from '../../support/kafka.ts'
 import { batchOf, never, openPublisher } from './publishing.ts'
 
 const brokers = testBrokers()
 
-test('counts what lies before each group: all of it before one that has committed nothing', async () => {
+test('counts what lies before each group, and refuses one that the brokers do not know: it would never catch up', async () => {
   await using publisher = openPublisher({ brokers })
   const [topic, group, other] = ['lag', 'group', 'other'].map(uniqueTopic)
   if (!topic || !group || !other) throw new Error('There are three names')
   await publisher.createTopic(topic, { partitionCount: 2, replicationFactor: null })
   await publisher.publish(batchOf(topic, 0, 'first', 3), { signal: never })
+  const held = Promise.withResolvers<BatchOutcome>()
   const lagOf = (...groups: readonly string[]) => countLag({ brokers, clientId: 'lag-test', topic, groups })
   const subscription = createKafkaSubscriber({ brokers, clientId: 'lag-test' }).subscribe({
     groupId: group,
@@ -27,8 +29,23 @@ test('counts what lies before each group: all of it before one that has committe
   await publisher.publish(batchOf(topic, 1, 'second', 4), { signal: never })
 
   expect(await lagOf(group)).toBe(4n)
-  expect(await lagOf(other)).toBe(7n)
-  expect(await lagOf(group, other)).toBe(11n)
+  await expect(lagOf(group, other)).rejects.toThrow(
+    `Option groups must be groups that the brokers know; it is "${other}"`,
+  )
+  const idle = createKafkaSubscriber({ brokers, clientId: 'lag-test' }).subscribe({
+    groupId: other,
+    topics: [topic],
+    startOffset: async () => 'earliest',
+    deliver: async () => await held.promise,
+  })
+  try {
+    // It has joined, and committed nothing: all of the topic is before it.
+    await eventually('the other group exists', async () => (await lagOf(other).catch(() => 0n)) === 7n)
+    expect(await lagOf(group, other)).toBe(11n)
+  } finally {
+    held.resolve({ nextOffset: 0n, pauseMs: 0 })
+    await idle.stop()
+  }
 })
 
 test('says that it cannot tell when the topic or the brokers are away, and refuses to ask for nobody', async () => {

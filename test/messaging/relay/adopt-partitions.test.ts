@@ -4,6 +4,7 @@ import { expect, test } from '@jest/globals'
 import { startConsumer } from '../../../src/messaging/consumer/consumer.ts'
 import { defineHandlers } from '../../../src/messaging/consumer/handlers.ts'
 import { requestSkip } from '../../../src/messaging/dead-letters/requests.ts'
+import { InvalidOptionError } from '../../../src/messaging/errors.ts'
 import { defaultTopicFor } from '../../../src/messaging/outbox/topic-rule.ts'
 import { type AdoptPartitionsOptions, adoptPartitions } from '../../../src/messaging/relay/adopt-partitions.ts'
 import { lockLease } from '../../../src/messaging/relay/lease-queries.ts'
@@ -260,6 +261,22 @@ test('consumers of which nobody can tell anything are waited for', async () => {
 
   expect(await growTo(setting, 12, { lag })).toEqual({ before: 8, after: 12 })
   expect(asked).toBeGreaterThanOrEqual(3)
+})
+
+test('consumers that are misnamed are told at once, and the topic goes on as it was', async () => {
+  await using setting = await createRelaySetting()
+  setting.start()
+  await setting.append(orderEvent('Before', 'order-1'))
+  await setting.drained()
+  const lag = async () => {
+    throw new InvalidOptionError('groups', 'sumary', 'groups that the brokers know')
+  }
+
+  await expect(growTo(setting, 12, { lag })).rejects.toMatchObject({
+    code: 'MESSAGING_NOT_ADOPTED',
+    message: expect.stringContaining('Option groups must be groups that the brokers know; it is "sumary"'),
+  })
+  expect(await selectTopic(setting.db, TOPIC)).toMatchObject({ partitionCount: 8, adoption: null })
 })
 
 test('a caller that dies lets the topic go on as it was', async () => {

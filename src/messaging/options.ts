@@ -1,0 +1,34 @@
+/** What holds for all options: their names exist, and one that is `undefined` was not given. */
+import { InvalidOptionError } from './errors.ts'
+
+/**
+ * Throws {@link InvalidOptionError} for the first of `options` that is not among
+ * `known`: a default would hold in silence where `maxAttemps` was given. Types
+ * find only what is written in place, not what is spread or comes from JavaScript.
+ * `within` is where they stand, as `threads.`. The value is not shown, since it may be a secret under a name that is misspelt.
+ */
+export function requireKnown<Options extends object>(
+  options: Options,
+  known: Readonly<Record<keyof Options, unknown>>,
+  within = '',
+): void {
+  for (const [option, value] of Object.entries(options)) {
+    if (value === undefined || Object.hasOwn(known, option)) continue
+    const rule = `left out: there is no such option, only ${Object.keys(known).join(', ')}`
+    throw new InvalidOptionError(
+      `${within}${option}`,
+      value,
+      rule,
+      typeof value === 'object' ? 'an object' : `a ${typeof value}`,
+    )
+  }
+}
+
+/** `options`, with that of `defaults` for each that was not given. What has no default is left out. */
+export function withDefaults<Options extends object, Name extends keyof Options>(
+  options: Options,
+  defaults: Readonly<Required<Pick<Options, Name>>>,
+): Required<Pick<Options, Name>> {
+  const given = Object.entries(options).filter(([name, value]) => value !== undefined && Object.hasOwn(defaults, name))
+  return { ...defaults, ...Object.fromEntries(given) }
+}

@@ -1,0 +1,84 @@
+/** Every option that can be given is one that exists: a misspelt one is named, and its value is not shown. */
+import { expect, test } from '@jest/globals'
+import knex, { type Knex } from 'knex'
+import {
+  adoptPartitions,
+  appendToOutbox,
+  defineHandlers,
+  inTransaction,
+  listDeadLetters,
+  listHeldKeys,
+  messagingMigrations,
+  migrate,
+  migrateDown,
+  runRelayWorker,
+  silentLogger,
+  startConsumer,
+  startOutboxGauges,
+  startRelay,
+  startWakeNotifier,
+} from '../../src/messaging/index.ts'
+import { countLag, createKafkaPublisher, createKafkaSubscriber } from '../../src/messaging/kafka/index.ts'
+import { requireKnown, withDefaults } from '../../src/messaging/options.ts'
+import { InMemoryBroker } from '../../src/messaging/testing/index.ts'
+
+/** Never connected: what is refused is refused before. */
+const db = knex({ client: 'pg' })
+const broker = new InMemoryBroker()
+const publisher = broker.createPublisher()
+const kafka = { brokers: ['127.0.0.1:1'], clientId: 'options' }
+const misspelt: object = { pasword: 'hunter2' }
+const threads = { entry: new URL('file:///none.ts'), count: 1 }
+const line = { post: () => {}, listen: () => {}, close: () => {} }
+const subscriber = broker.createSubscriber()
+const consumer = { name: 'summary', topics: ['order.events'], db, subscriber, handlers: defineHandlers({}) }
+
+test.each<[string, () => unknown]>([
+  ['startRelay', () => startRelay({ db, publisher, ...misspelt })],
+  ['startRelay with threads', () => startRelay({ db, threads, ...misspelt })],
+  ['runRelayWorker', () => runRelayWorker({ line, db, publisher, ...misspelt })],
+  ['startConsumer', () => startConsumer({ ...consumer, ...misspelt })],
+  ['createKafkaPublisher', () => createKafkaPublisher({ ...kafka, ...misspelt })],
+  ['createKafkaSubscriber', () => createKafkaSubscriber({ ...kafka, ...misspelt })],
+  ['countLag', () => countLag({ ...kafka, topic: 'order.events', groups: ['summary'], ...misspelt })],
+  ['appendToOutbox', () => appendToOutbox(db as Knex.Transaction, [], misspelt)],
+  ['inTransaction', () => inTransaction(db, async () => {}, misspelt)],
+  ['startWakeNotifier', () => startWakeNotifier(db, misspelt)],
+  ['adoptPartitions', () => adoptPartitions({ db, publisher, topic: 'none', lag: async () => 0n, ...misspelt })],
+  ['startOutboxGauges', () => startOutboxGauges({ db, logger: silentLogger, ...misspelt })],
+  ['listHeldKeys', () => listHeldKeys(db, misspelt)],
+  ['listDeadLetters', () => listDeadLetters(db, misspelt)],
+  ['migrate', () => migrate(db, messagingMigrations, 'messaging', misspelt)],
+  ['migrateDown', () => migrateDown(db, messagingMigrations, 'messaging', misspelt)],
+])('%s refuses an option that does not exist, by its name and without its value', async (_name, call) => {
+  const refusal = await (async () => await call())().catch((error: unknown) => error)
+
+  expect(refusal).toMatchObject({ code: 'MESSAGING_INVALID_OPTION', option: 'pasword' })
+  expect(String(refusal)).toMatch(/Option pasword must be left out: there is no such option, only .*; it is a string$/)
+})
+
+test('what stands within another option is named with it', () => {
+  const wrong = { ...threads, pasword: 'hunter2' }
+
+  expect(() => startRelay({ db, threads: wrong })).toThrow('Option threads.pasword must be left out')
+})
+
+test('an option that is undefined was not given, be there one of the name or not', () => {
+  expect(() => requireKnown({ none: undefined } as object, {})).not.toThrow()
+  expect(withDefaults<{ a?: number }, 'a'>({ a: undefined } as object, { a: 1 })).toEqual({ a: 1 })
+  expect(withDefaults<{ a?: number | null }, 'a'>({ a: null }, { a: 1 })).toEqual({ a: null })
+})
+
+test.each([
+  [{ mechanism: 'scram-sha-1', username: 'u', password: 'p' }, 'sasl.mechanism must be plain, scram-sha-256'],
+  [{ mechanism: 'scram-sha-256', username: 'u' }, 'sasl.password must be a string; it is missing'],
+  [{ mechanism: 'scram-sha-256', username: '', password: 'hunter2' }, 'sasl.username must be a string; it is missing'],
+  [{ mechanism: 'scram-sha-256', username: 'u', password: 7 }, 'sasl.password must be a string; it is another'],
+  [{ mechanism: 'oauthbearer', token: 'hunter2' }, 'sasl.token must be a function; it is another'],
+  [{ mechanism: 'scram-sha-256', user: 'u', password: 'hunter2' }, 'sasl.user must be left out'],
+])('credentials that no broker could take are refused before any is asked, and not shown: %j', (sasl, rule) => {
+  const create = () => createKafkaPublisher({ ...kafka, ssl: true, sasl: sasl as never })
+
+  expect(create).toThrow(`Option ${rule}`)
+  expect(create).not.toThrow('hunter2')
+})
