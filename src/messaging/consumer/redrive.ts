@@ -19,9 +19,9 @@ import {
 import { markDead, type StoredRecord, selectNext, settle } from '../dead-letters/queries.ts'
 import { markProcessed, markSkipped } from '../inbox/queries.ts'
 import { errorType } from '../telemetry/attributes.ts'
-import { dedupeSpan, processSpan, untraced } from '../telemetry/tracing.ts'
+import { type DeliveryResult, dedupeSpan, processSpan, untraced } from '../telemetry/tracing.ts'
 import { type ConsumerContext, fieldsOf, tracedOf } from './context.ts'
-import { countDeliveries } from './count.ts'
+import { countDeliveries, recordDelay } from './count.ts'
 import { decode, type EventDelivery, receive } from './decode.ts'
 import type { AttemptFailure } from './failure.ts'
 import { applyEvents } from './handlers.ts'
@@ -79,8 +79,12 @@ async function carryOutPass(context: ConsumerContext): Promise<readonly StuckReq
 type Step = 'more' | 'end' | AttemptFailure
 
 async function redriveNext(context: ConsumerContext, key: HeldKeyRef): Promise<Step> {
-  const { db, bounds, logger } = context
-  const current: { letter: StoredRecord | null; delivery: EventDelivery | null } = { letter: null, delivery: null }
+  const { db, group, bounds, logger } = context
+  const current: { letter: StoredRecord | null; delivery: EventDelivery | null; result: DeliveryResult | null } = {
+    letter: null,
+    delivery: null,
+    result: null,
+  }
 
   const tried = await attempt<'more' | 'end'>(db, bounds, async (step) => {
     const { trx, begun } = step
@@ -95,16 +99,18 @@ async function redriveNext(context: ConsumerContext, key: HeldKeyRef): Promise<S
     }
     current.letter = letter
     if (locked.request === 'skip') {
-      await skip(context, step, key, letter)
+      current.result = await skip(context, step, key, letter)
       return 'more'
     }
     current.delivery = deliveryOf(context, letter)
-    await redrive(context, step, letter, current.delivery)
+    current.result = await redrive(context, step, letter, current.delivery)
     return 'more'
   })
 
   if (tried.ok) {
-    const { delivery, letter } = current
+    const { delivery, letter, result } = current
+    if (result) countDeliveries(group, key.topic, result)
+    if (delivery && result === 'processed') recordDelay(group, delivery)
     if (delivery) logger.info(fieldsOf(context, delivery), 'Redrove a dead letter')
     else if (letter) logger.warn({ ...key, event_id: letter.eventId }, 'Skipped a dead letter')
     else if (tried.value === 'end') logger.debug({ ...key }, 'Let a key go')
@@ -115,18 +121,18 @@ async function redriveNext(context: ConsumerContext, key: HeldKeyRef): Promise<S
   return 'end'
 }
 
-/** Declares the first event left out. What waits behind it is resumed. */
+/** Declares the first event left out, and resolves to what became of it. What waits behind it is resumed. */
 async function skip(
   { group }: ConsumerContext,
   { trx }: Attempt,
   key: HeldKeyRef,
   letter: StoredRecord,
-): Promise<void> {
+): Promise<DeliveryResult> {
   const left = await markSkipped(trx, group, letter.eventId)
   // Not left out if its effect stands already, by an instance that had the partition before.
   await settle(trx, letter.seq, left ? 'skipped' : 'redriven')
   await setRequest(trx, key, 'resume')
-  countDeliveries(group, key.topic, left ? 'skipped' : 'duplicate')
+  return left ? 'skipped' : 'duplicate'
 }
 
 async function redrive(
@@ -134,9 +140,9 @@ async function redrive(
   { trx, handle, finish }: Attempt,
   letter: StoredRecord,
   delivery: EventDelivery,
-): Promise<void> {
+): Promise<DeliveryResult> {
   const { group, handlers } = context
-  await processSpan({ ...tracedOf(context, delivery), replay: true }, async (span) => {
+  return await processSpan({ ...tracedOf(context, delivery), replay: true }, async (span) => {
     const isNew = await dedupeSpan(group, async (dedupe) => {
       const fresh = (await markProcessed(trx, group, [letter.eventId])).size === 1
       dedupe.result(fresh ? 'new' : 'duplicate')
@@ -145,9 +151,10 @@ async function redrive(
     })
     finish()
     await settle(trx, letter.seq, 'redriven')
-    span.result(isNew ? 'processed' : 'duplicate')
+    const result = isNew ? 'processed' : 'duplicate'
+    span.result(result)
+    return result
   })
-  countDeliveries(group, delivery.where.topic, 'processed')
 }
 
 /** It has failed again: the key stays parked, and this event is what it waits for. */
