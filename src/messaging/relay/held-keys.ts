@@ -23,6 +23,8 @@ export interface DueKey {
   readonly ref: KeyRef
   /** `resume` and `skip` are what an operator asked of a parked key. */
   readonly task: 'publish' | 'resume' | 'skip'
+  /** Attempts spent on its first event. */
+  readonly attempts: number
   readonly reason: string
 }
 
@@ -141,7 +143,7 @@ export class HeldKeys {
     return due.flatMap((state) => {
       if (state.task === null) return []
       state.phase = 'running'
-      return [{ ref: state.ref, task: state.task, reason: state.reason }]
+      return [{ ref: state.ref, task: state.task, attempts: state.attempts, reason: state.reason }]
     })
   }
 

@@ -114,6 +114,7 @@ export class HeldRuns {
       return
     }
     let count = 1
+    let attempt = due.task === 'publish' ? due.attempts + 1 : 1
     while (hand.holdsUnder(lease)) {
       if (draining.aborted) return this.#postpone(key, lease, 0)
       const events = withinBytes(await source.readHeld(key, { count, bytes: maxBatchBytes }), maxBatchBytes)
@@ -129,7 +130,8 @@ export class HeldRuns {
         logger.info({ ...key }, 'Held key let go')
         return
       }
-      if (!(await this.#publish(due, lease, events))) return
+      if (!(await this.#publish({ ...due, attempt }, lease, events))) return
+      attempt = 1
       count = hand.goesAlone(key.lane) ? 1 : batchSize
     }
   }
@@ -162,7 +164,11 @@ export class HeldRuns {
   }
 
   /** Resolves to whether to go on with the key's next events. */
-  async #publish(due: DueKey, lease: Lease, events: readonly OutboxEvent[]): Promise<boolean> {
+  async #publish(
+    due: DueKey & { readonly attempt: number },
+    lease: Lease,
+    events: readonly OutboxEvent[],
+  ): Promise<boolean> {
     const { hand, heldKeys, holding, solo, destinations, queueOf, clock } = this.#options
     const [first] = events
     const where = first === undefined ? null : destinations.place(first, clock.now())
@@ -175,13 +181,20 @@ export class HeldRuns {
       if (verdict === 'deadly') holding.hold(where.topic, first, { reason: DEADLY, park: true })
       if (verdict !== 'send') return false
     }
-    const failure = await queueOf(where).sendApart(events, () => hand.holdsUnder(lease))
+    const failure = await queueOf(where).sendApart(events, {
+      wanted: () => hand.holdsUnder(lease),
+      attempt: due.attempt,
+      isReplay: due.task !== 'publish',
+    })
     if (failure === 'unwanted' || !hand.holdsUnder(lease)) return false
     if (failure === null) return await this.#settle(due, lease, events, where)
     solo.survived([first])
     if (failure.kind === 'record' && failure.outcome === 'refused') {
       // Of several, the culprit is found by halving.
-      if (events.length > 1) return await this.#publish(due, lease, events.slice(0, Math.ceil(events.length / 2)))
+      if (events.length > 1) {
+        const half = events.slice(0, Math.ceil(events.length / 2))
+        return await this.#publish({ ...due, attempt: due.attempt + 1 }, lease, half)
+      }
       holding.hold(where.topic, first, { reason: failure.reason, park: false })
       return false
     }

@@ -39,6 +39,14 @@ export interface PartitionQueueOptions {
   readonly onFailed: (events: readonly HandEvent[], error: PublishError) => void
 }
 
+/** What the spans of a send say of it. */
+interface TracedAttempt {
+  /** Counts from 1. */
+  readonly attempt: number
+  /** Whether somebody has asked for it: then it begins a trace of its own. */
+  readonly isReplay: boolean
+}
+
 /** A destination's failure, and what of the batch it left unsettled. */
 interface Failure {
   readonly error: PublishError
@@ -55,7 +63,7 @@ export class PartitionQueue {
   #draining: Promise<void> | null = null
   /** Sends that have a turn and have not ended. */
   #turns = 0
-  /** Failed sends in a row; an attempt's number is one more. */
+  /** Sends in a row that the destination has failed; an attempt's number is one more. */
   #failures = 0
   /** When the batch in flight was sent, on the relay's clock; `null` when none is. */
   sentAt: number | null = null
@@ -86,11 +94,14 @@ export class PartitionQueue {
    * events, which were not read as pending. `wanted` is asked when it is their
    * turn. Resolves to the failure, if any; `unwanted` when they were not sent.
    */
-  async sendApart(events: readonly OutboxEvent[], wanted: () => boolean): Promise<PublishError | 'unwanted' | null> {
+  async sendApart(
+    events: readonly OutboxEvent[],
+    { wanted, ...traced }: TracedAttempt & { readonly wanted: () => boolean },
+  ): Promise<PublishError | 'unwanted' | null> {
     const { certain, cancelled } = this.#options
     return await this.#inTurn(async () => {
       await certain()
-      return wanted() && !cancelled.aborted ? await this.#send(events) : 'unwanted'
+      return wanted() && !cancelled.aborted ? await this.#send(events, traced) : 'unwanted'
     })
   }
 
@@ -173,13 +184,17 @@ export class PartitionQueue {
    * invalid is halved until the culprit is alone; by then the events behind it
    * of the same key are not wanted any more, and stay out of the second half.
    */
-  async #settle(given: readonly HandEvent[]): Promise<Failure | null> {
+  async #settle(given: readonly HandEvent[], attempt = this.#failures + 1): Promise<Failure | null> {
     const { certain, cancelled, wanted, onPublished, onRefused } = this.#options
     await certain()
     const batch = given.filter(wanted)
     const [first] = batch
     if (first === undefined || cancelled.aborted) return null
-    const error = await this.#send(batch.map(({ event }) => event))
+    const traced = { attempt, isReplay: false }
+    const error = await this.#send(
+      batch.map(({ event }) => event),
+      traced,
+    )
     if (error === null) {
       onPublished(batch, this.where)
       return null
@@ -191,17 +206,16 @@ export class PartitionQueue {
     }
     const middle = Math.ceil(batch.length / 2)
     const rest = batch.slice(middle)
-    const failure = await this.#settle(batch.slice(0, middle))
+    const failure = await this.#settle(batch.slice(0, middle), attempt + 1)
     if (failure !== null) return { error: failure.error, unsettled: [...failure.unsettled, ...rest] }
-    return await this.#settle(rest)
+    return await this.#settle(rest, attempt + 1)
   }
 
-  async #send(events: readonly OutboxEvent[]): Promise<PublishError | null> {
+  async #send(events: readonly OutboxEvent[], { attempt, isReplay }: TracedAttempt): Promise<PublishError | null> {
     const { clock } = this.#options
     const { topic, partition } = this.where
-    const attempt = this.#failures + 1
     const batch = startBatchSend(events, { topic, partition, attempt })
-    const spans = events.map((event) => startSend(event, { topic, partition, attempt, batch: batch.context }))
+    const spans = events.map((event) => startSend(event, { topic, partition, attempt, isReplay, batch: batch.context }))
     const startedAt = performance.now()
     this.sentAt = clock.now()
     const failure = await this.#publish(events, spans).then(
@@ -210,7 +224,8 @@ export class PartitionQueue {
     )
     this.sentAt = null
     if (failure?.outcome === 'unknown') this.#options.onUnknown(events)
-    this.#failures = failure === null ? 0 : this.#failures + 1
+    // A record that is refused says nothing of the destination, and the events behind it are sent for the first time.
+    this.#failures = failure === null || failure.kind === 'record' ? 0 : this.#failures + 1
     for (const span of spans) span.end(failure ?? undefined)
     batch.end(failure ?? undefined)
     measureSend({ topic, count: events.length, seconds: (performance.now() - startedAt) / 1_000, failure })

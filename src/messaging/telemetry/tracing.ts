@@ -124,6 +124,8 @@ export function startSend(
     readonly partition: number
     /** Counts from 1. */
     readonly attempt: number
+    /** Whether an operator has asked for it. @defaultValue false */
+    readonly isReplay?: boolean
     readonly clientId?: string
     /** The batch that carries it, to link to. @defaultValue none */
     readonly batch?: SpanContext | null
@@ -132,7 +134,10 @@ export function startSend(
   const stored = event.trace
   if (stored !== null && isUnsampled(stored.traceparent)) return passing(stored)
 
-  const origin = placeSpan(stored, { since: event.createdAt, replay: event.headers.outbox_replay !== undefined })
+  const origin = placeSpan(stored, {
+    since: event.createdAt,
+    replay: (where.isReplay ?? false) || event.headers.outbox_replay !== undefined,
+  })
   if (where.attempt === 1 && origin.joins) traceWait(event, origin.context)
   const span = tracer().startSpan(
     `send ${where.topic}`,

@@ -10,6 +10,7 @@ import { TOPIC } from './setting.ts'
 
 const where = { topic: TOPIC, partition: 0 }
 let lastSeq = 0n
+const first = { attempt: 1, isReplay: false }
 
 function taken(type: string, changes: Partial<OutboxEvent> = {}): HandEvent {
   lastSeq += 1n
@@ -58,7 +59,7 @@ test('what goes apart has its turn after the batch in flight, however many wait'
   const { queue, types } = createQueue()
   for (const type of ['First', 'Second', 'Third']) queue.push(taken(type))
   queue.start()
-  const apart = queue.sendApart([taken('Apart').event], () => true)
+  const apart = queue.sendApart([taken('Apart').event], { ...first, wanted: () => true })
 
   expect(await apart).toBeNull()
   await queue.idle()
@@ -69,7 +70,7 @@ test('what goes apart is not sent once it is not wanted at its turn', async () =
   const { queue, types } = createQueue()
   queue.push(taken('First'))
   queue.start()
-  const apart = queue.sendApart([taken('Apart').event], () => false)
+  const apart = queue.sendApart([taken('Apart').event], { ...first, wanted: () => false })
 
   expect(await apart).toBe('unwanted')
   await queue.idle()
@@ -115,7 +116,9 @@ test('nothing is sent before the leases are certain, and then only what is still
   })
   for (const type of ['First', 'Second']) queue.push(taken(type))
   queue.start()
-  const apart = [true, false].map((isWanted) => queue.sendApart([taken('Apart').event], () => isWanted))
+  const apart = [true, false].map((isWanted) =>
+    queue.sendApart([taken('Apart').event], { ...first, wanted: () => isWanted }),
+  )
   await turn()
   expect(types()).toEqual([])
   lost.add('First')
@@ -132,7 +135,7 @@ test('nothing is sent once the worker is cancelled, however certain the leases a
   const { queue, types, failed } = createQueue({ certain: () => certain.promise, cancelled: cancel.signal })
   queue.push(taken('First'))
   queue.start()
-  const apart = queue.sendApart([taken('Apart').event], () => true)
+  const apart = queue.sendApart([taken('Apart').event], { ...first, wanted: () => true })
   cancel.abort()
   certain.resolve()
 
@@ -154,7 +157,7 @@ test('tells of every event whose send has ended in nobody knows what', async () 
   queue.start()
   await queue.idle()
   broker.faults.loseRequests(1)
-  await queue.sendApart([taken('Apart').event], () => true)
+  await queue.sendApart([taken('Apart').event], { ...first, wanted: () => true })
 
   expect(unknown).toEqual(['First', 'Second', 'Apart'])
 })
