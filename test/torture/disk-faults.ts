@@ -11,6 +11,8 @@ const BACK_MS = 120_000
 /** Milliseconds that a broker has to miss its disk by itself. */
 const NOTICE_MS = 30_000
 
+const RM_RETRIES = 20
+
 export const diskFaults: Readonly<Record<string, Fault>> = {
   'disk-full-postgres': {
     part: 'postgres',
@@ -49,9 +51,11 @@ async function loseLogDir({ kafka, brokers }: Arena, dice: Dice) {
   const isWhole = () => inSync(brokers)
   await eventually('every replica in sync', isWhole, BACK_MS)
   const node = dice.pick(kafka.nodes)
-  await rm(node.dataDir, { recursive: true })
+  // The broker goes on writing: a folder that was empty a moment ago has a file again.
+  await rm(node.dataDir, { recursive: true, maxRetries: RM_RETRIES }).catch(() => {})
   await eventually('the broker misses its disk', () => node.pid === null, NOTICE_MS).catch(() => {})
   await node.kill('SIGKILL')
+  await rm(node.dataDir, { recursive: true, force: true })
   return async () => {
     await node.start()
     await eventually('every replica in sync', isWhole, BACK_MS)

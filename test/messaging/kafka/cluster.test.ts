@@ -40,7 +40,7 @@ test('K6 writes to and reads from the other partitions while one has no leader, 
   const configEntries = [{ name: 'min.insync.replicas', value: '1' }]
   const assigned = { topic, numPartitions: -1, replicationFactor: -1, replicaAssignment, configEntries }
   await createTopics(witness.admin, assigned)
-  await using publisher = openPublisher({ ...cluster, deliveryTimeoutMs: 3_000 })
+  await using publisher = openPublisher({ brokers: cluster.brokers, deliveryTimeoutMs: 3_000 })
   await untilStored(() => publisher.publish(batchOf(topic, 1, 'before', 1), { signal: never }))
 
   const dead = node(2)
@@ -56,7 +56,7 @@ test('K6 writes to and reads from the other partitions while one has no leader, 
       }),
     ])
     // A fresh publisher knows no leader at all, and must not mind.
-    await using fresh = openPublisher(cluster)
+    await using fresh = openPublisher({ brokers: cluster.brokers })
     await fresh.publish(batchOf(topic, 0, 'fresh', 1), { signal: never })
     await eventually('the others', () => firsts(seen).length === 5, PATIENCE_MS)
 
@@ -72,7 +72,7 @@ test('K6 writes to and reads from the other partitions while one has no leader, 
 test.each(['SIGKILL', 'SIGSTOP', 'SIGTERM'] as const)(
   'K3 PC-01 PC-58 loses and reorders nothing when a broker gets %s under load',
   async (signal) => {
-    await using publisher = openPublisher(cluster)
+    await using publisher = openPublisher({ brokers: cluster.brokers })
     const topic = uniqueTopic('moves')
     await publisher.createTopic(topic, { partitionCount: 3, replicationFactor: 3 })
     await using load = startLoad(publisher, topic)
@@ -107,13 +107,13 @@ const disks: readonly [
   breakIt: () => Promise<void>,
   mendIt: () => Promise<void>,
 ][] = [
-  ['is lost', null, () => rm(node(3).dataDir, { recursive: true }), async () => {}],
+  ['is lost', null, () => rm(node(3).dataDir, { recursive: true, maxRetries: 20 }), async () => {}],
   ['is full', noVolume, async () => await volume?.fill(), async () => await volume?.makeRoom()],
 ]
 for (const [how, problem, breakIt, mendIt] of disks) {
   const title = `F24 loses and reorders nothing when the disk of a broker ${how}, nor when it comes back`
   ;(problem === null ? test : test.skip)(problem === null ? title : `${title} (not run: ${problem})`, async () => {
-    await using publisher = openPublisher(cluster)
+    await using publisher = openPublisher({ brokers: cluster.brokers })
     const topic = uniqueTopic('disk')
     await publisher.createTopic(topic, { partitionCount: 3, replicationFactor: 3 })
     await using load = startLoad(publisher, topic)
@@ -150,7 +150,7 @@ function node(id: number): KafkaNode {
 }
 
 function subscribe(topic: string, seen: string[]) {
-  return createKafkaSubscriber({ ...cluster, clientId: 'cluster' }).subscribe({
+  return createKafkaSubscriber({ brokers: cluster.brokers, clientId: 'cluster' }).subscribe({
     groupId: uniqueTopic('group'),
     topics: [topic],
     startOffset: async () => 'earliest',
