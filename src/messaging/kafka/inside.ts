@@ -9,7 +9,6 @@
  * the same process keep kafkajs as it is.
  */
 import type { IHeaders, Kafka } from 'kafkajs'
-import filterAbortedMessages from 'kafkajs/src/consumer/filterAbortedMessages.js'
 
 /** The protocol's numbers. */
 const READ_UNCOMMITTED = 0
@@ -39,7 +38,6 @@ export interface FetchedMessage {
 /** What a fetch says of one partition. */
 interface FetchedPartition {
   readonly messages: readonly FetchedMessage[]
-  readonly abortedTransactions: readonly object[] | null
   /** What lies below is settled: no transaction is open there. */
   readonly lastStableOffset: string
 }
@@ -177,7 +175,7 @@ export async function replicatedOffset(
 }
 
 /**
- * Fetches some records from `offset` on, without those of aborted transactions,
+ * Fetches some records from `offset` on, without those of aborted transactions if `cluster` is mended,
  * and the offset to go on from: `offset` itself where nothing can be read yet.
  */
 export async function fetchCommitted(
@@ -196,14 +194,13 @@ export async function fetchCommitted(
   const [fetched] = responses[0]?.partitions ?? []
   // A broker that slows us down answers with nothing.
   if (fetched === undefined) return { messages: [], nextOffset: offset }
-  const { messages, abortedTransactions, lastStableOffset } = fetched
+  const { messages, lastStableOffset } = fetched
   const fresh = messages.filter((message) => BigInt(message.offset) >= offset)
   const last = fresh.at(-1)
   // What was compacted away leaves offsets without a record.
   if (last === undefined) return { messages: [], nextOffset: BigInt(lastStableOffset) > offset ? offset + 1n : offset }
-  const committed = filterAbortedMessages({ messages: fresh, abortedTransactions: abortedTransactions ?? [] })
   return {
-    messages: committed.filter(({ isControlRecord }) => !isControlRecord),
+    messages: fresh.filter(({ isControlRecord }) => !isControlRecord),
     nextOffset: BigInt(last.offset) + 1n,
   }
 }

@@ -7,10 +7,13 @@
  * 2. its timeouts follow the wall clock, so that a jump forward fails all that
  *    is in flight and a jump back delays every timeout; ours follow the jump;
  * 3. one leaderless partition makes it refuse the metadata of its whole topic;
- *    ours see that partition as leaderless and go on with the others.
+ *    ours see that partition as leaderless and go on with the others;
+ * 4. it hands out records of aborted transactions that overlap.
  */
+import { withAbortedMarked } from './aborted-records.ts'
 import type { ClusterInside, ConnectionPoolInside, RequestInside, RequestQueueInside } from './inside.ts'
 
+const FETCH = 1
 const METADATA = 3
 const CHECK_TIMEOUTS_MS = 250
 const RETRY_PENDING_MS = 10
@@ -37,7 +40,7 @@ export function mend(cluster: ClusterInside, watch: RequestWatch | null = null):
       followClockJumps(requestQueue)
       if (watch !== null) admitAtLast(requestQueue, watch)
     }
-    tolerateLeaderless(pool)
+    mendAnswers(pool)
     if (watch !== null) report(pool, watch)
     return pool
   }
@@ -86,16 +89,23 @@ function shift(queue: RequestQueueInside, jump: number, wall: number): void {
   if (queue.throttledUntil > 0) queue.throttledUntil += jump
 }
 
-function tolerateLeaderless(pool: ConnectionPoolInside): void {
+/** What is done to an answer before kafkajs reads it. */
+const answerMends = new Map([
+  [FETCH, withAbortedMarked],
+  [METADATA, withoutPartitionErrors],
+])
+
+function mendAnswers(pool: ConnectionPoolInside): void {
   const send = pool.send.bind(pool)
   pool.send = (request: RequestInside) => {
-    if (request.request.apiKey !== METADATA) return send(request)
+    const mendAnswer = answerMends.get(request.request.apiKey)
+    if (mendAnswer === undefined) return send(request)
     const { response } = request
     return send({
       ...request,
       response: {
         decode: (data) => response.decode(data),
-        parse: async (data) => await response.parse(withoutPartitionErrors(data)),
+        parse: async (data) => await response.parse(mendAnswer(data)),
       },
     })
   }

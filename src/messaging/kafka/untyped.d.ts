@@ -6,13 +6,6 @@ declare module 'kafkajs-snappy' {
   }
 }
 
-declare module 'kafkajs/src/consumer/filterAbortedMessages.js' {
-  export default function filterAbortedMessages<Message>(fetched: {
-    readonly messages: readonly Message[]
-    readonly abortedTransactions: readonly object[]
-  }): readonly Message[]
-}
-
 declare module 'lz4js' {
   export function compress(bytes: Uint8Array): Uint8Array
   export function decompress(bytes: Uint8Array): Uint8Array
