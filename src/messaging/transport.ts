@@ -142,10 +142,11 @@ export interface Subscription {
   /**
    * Asked for each partition after each assignment, before its first batch. The
    * driver starts at the lower of this and the group's committed offset; a
-   * partition without committed offset starts here. `earliest` is the first
-   * record that the broker still has. `endOffset` is where the partition ends:
-   * below what was processed, the topic was made anew, and the driver starts at
-   * its first record whatever the answer.
+   * partition without committed offset starts at the first record that the
+   * broker still has, as with `earliest`: its topic may have been made anew, and
+   * its offsets say nothing then. `endOffset` is where the partition ends: below
+   * what was processed, the topic was made anew, and the driver starts at its
+   * first record whatever the answer.
    */
   startOffset(where: TopicPartition, endOffset: bigint): Promise<StartOffset>
   /** Never rejects in good order; if it does, the driver treats it as `{ nextOffset: <first of the batch>, pauseMs: 1000 }`. */

@@ -148,11 +148,35 @@ export const DRIVER: readonly Mutation[] = [
     edits: [
       {
         file: READER,
-        find: "asked === 'earliest' ? start : committed === null || asked < committed ? asked : committed",
-        replace: "committed ?? (asked === 'earliest' ? start : asked)",
+        find: "asked === 'earliest' || committed === null ? start : lowerOf(asked, committed)",
+        replace: 'committed ?? start',
       },
     ],
     test: 'test/messaging/consumer/kafka.test.ts',
     title: 'a database restored from before gets again what it has forgotten',
+  },
+  {
+    name: 'driver: records of aborted transactions as kafkajs finds them',
+    edits: [{ file: 'src/messaging/kafka/mend.ts', find: '[FETCH, withAbortedMarked],', replace: '' }],
+    test: 'test/messaging/kafka/subscriber-faults.test.ts',
+    title: 'hands out nothing of aborted transactions that overlap',
+  },
+  {
+    name: 'driver: a commit that failed waits for the next event',
+    edits: [{ file: 'src/messaging/kafka/membership.ts', find: 'void this.#committer.flush()', replace: '' }],
+    test: 'test/messaging/kafka/subscriber-faults.test.ts',
+    title: 'a commit that has failed is repeated although nothing more comes',
+  },
+  {
+    name: 'driver: a group that remembers nothing begins where the application says',
+    edits: [
+      {
+        file: READER,
+        find: "asked === 'earliest' || committed === null ? start : lowerOf(asked, committed)",
+        replace: "asked === 'earliest' ? start : committed === null ? asked : lowerOf(asked, committed)",
+      },
+    ],
+    test: 'test/messaging/kafka/subscriber-faults.test.ts',
+    title: 'delivers a topic that was made anew and has grown past what is remembered from its first record',
   },
 ]

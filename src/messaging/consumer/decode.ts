@@ -70,7 +70,7 @@ export function decode(where: TopicPartition, record: IncomingRecord, options: D
 
   const key = usableText(record.key?.toString('utf8'))
   if (key === null) return foreign('NO_KEY')
-  const id = usableId(headers.event_id) ?? (options.deriveIds ? derivedId(where, record.offset) : null)
+  const id = usableId(headers.event_id) ?? (options.deriveIds ? derivedId(where, record) : null)
   if (id === null) return foreign('NO_EVENT_ID')
   const type = usableText(headers.event_type)
   if (type === null) return foreign('NO_EVENT_TYPE')
@@ -134,8 +134,9 @@ function usableText(text: string | undefined): string | null {
   return text && !text.includes('\0') ? text : null
 }
 
-function derivedId({ topic, partition }: TopicPartition, offset: bigint): string {
-  return uuidv5(`${topic}/${partition}/${offset}`, DERIVED_IDS)
+/** With the record's time: a topic made anew has other records at the same places. */
+function derivedId({ topic, partition }: TopicPartition, { offset, timestamp }: IncomingRecord): string {
+  return uuidv5(`${topic}/${partition}/${offset}/${timestamp.getTime()}`, DERIVED_IDS)
 }
 
 function usableVersion(text: string | undefined): number | null {

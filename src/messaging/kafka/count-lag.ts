@@ -5,6 +5,7 @@ import { requireKnown } from '../options.ts'
 import { closeAdmin, openAdmin } from './admin-client.ts'
 import { Aborted, startDeadline, unlessAborted } from './deadline.ts'
 import { understand } from './failures.ts'
+import { replicatedOffset } from './inside.ts'
 import { type KafkaOptions, kafkaOptions, resolveKafkaOptions } from './options.ts'
 
 /** Milliseconds for an answer. */
@@ -63,10 +64,12 @@ export async function countLag(options: LagOptions): Promise<bigint> {
     const committed = await Promise.all(groups.map((groupId) => committedBy(groupId)))
     const ends = await open.admin.fetchTopicOffsets(topic)
     let lag = 0n
-    for (const { partition, high, low } of ends) {
+    for (const { partition, low } of ends) {
+      // What lies behind an open transaction is to be read too.
+      const end = (await replicatedOffset(open.cluster, { topic, partition }, 'end')) ?? 0n
       for (const offsets of committed) {
         const next = offsets.get(partition) ?? BigInt(low)
-        if (BigInt(high) > next) lag += BigInt(high) - next
+        if (end > next) lag += end - next
       }
     }
     return lag

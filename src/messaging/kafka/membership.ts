@@ -73,6 +73,8 @@ export class Membership {
   readonly #over = new AbortController()
   readonly #edges: PartitionEdges
   #readers = new Map<string, PartitionReader>()
+  /** Those whose partition went to another member: what they still finish is not committed, whoever has it by then. */
+  readonly #disowned = new WeakSet<PartitionReader>()
   #joined = false
   /** Cuts the connections that do not close by themselves. */
   #closing: NodeJS.Timeout | undefined
@@ -153,6 +155,7 @@ export class Membership {
     clearTimeout(this.#closing)
     this.#closing = setTimeout(() => this.#sockets.cutOff(), CLOSE_MS)
     await untilAborted(this.#committer.flush(), AbortSignal.timeout(CLOSE_MS))
+    for (const reader of this.readers) this.#disowned.add(reader)
     this.#readers.clear()
     await this.#consumer.disconnect().catch(() => {})
     clearTimeout(this.#closing)
@@ -207,8 +210,8 @@ export class Membership {
       seek: ({ topic, partition }, offset) => {
         unlessOver(() => this.#consumer.seek({ topic, partition, offset: String(offset) }))
       },
-      finished: (where, offset) => {
-        if (this.#readers.has(placeOf(where))) this.#committer.finished(where, offset)
+      finished: (reader, offset) => {
+        if (!this.#disowned.has(reader)) this.#committer.finished(reader.where, offset)
       },
     }
   }
@@ -224,6 +227,8 @@ export class Membership {
     for (const [place, reader] of this.#readers) {
       reader.end()
       deliveries.set(place, reader.settled)
+      const { topic, partition } = reader.where
+      if (!assignment[topic]?.includes(partition)) this.#disowned.add(reader)
     }
     const assigned = Object.entries(assignment).flatMap(([topic, partitions]) =>
       partitions.map((partition) => ({ topic, partition })),
@@ -255,6 +260,8 @@ export class Membership {
       if (ahead - now > STEP_BACK_MS) this.#finish('The clock was set back')
       ahead = now
       if (clock.now() - this.#aliveAt > options.stallTimeoutMs) this.#finish('Nothing was fetched for too long')
+      // One that has failed would wait for the next event, and an idle topic has none.
+      void this.#committer.flush()
       if (round % ENDS_EVERY === 0) await Promise.all(this.readers.map((reader) => this.#hearEnd(reader)))
       const stalled = this.readers.find((reader) => reader.stalledMs() > options.stallTimeoutMs)
       if (stalled)

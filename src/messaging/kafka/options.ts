@@ -5,7 +5,7 @@
 import type { ConnectionOptions } from 'node:tls'
 import { InvalidOptionError } from '../errors.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
-import { requireKnown } from '../options.ts'
+import { requireKnown, requireWhole } from '../options.ts'
 
 /** Credentials. Secrets given as functions are asked for at each connection, so that they can be rotated. */
 export type KafkaSasl =
@@ -99,10 +99,4 @@ function requireCredentials(sasl: KafkaSasl): void {
       throw new InvalidOptionError(`sasl.${part}`, given[part], `a ${type}`, given[part] ? 'another' : 'missing')
     }
   }
-}
-
-/** Throws {@link InvalidOptionError} unless `value` is a whole number above 0. */
-export function requireWhole(option: string, value: number): void {
-  if (!(Number.isSafeInteger(value) && value > 0))
-    throw new InvalidOptionError(option, value, 'a positive whole number')
 }

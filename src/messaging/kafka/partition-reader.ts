@@ -35,7 +35,7 @@ export interface ReaderHost {
   pause(where: TopicPartition): void
   resume(where: TopicPartition): void
   seek(where: TopicPartition, offset: bigint): void
-  finished(where: TopicPartition, offset: bigint): void
+  finished(reader: PartitionReader, offset: bigint): void
 }
 
 type Phase = 'opening' | 'ready' | 'busy' | 'resting' | 'ended'
@@ -198,7 +198,7 @@ export class PartitionReader {
   #advance(next: bigint): void {
     this.#nextOffset = next
     this.#progressAt = this.#host.clock.now()
-    this.#host.finished(this.where, next)
+    this.#host.finished(this, next)
   }
 
   #reopen(): void {
@@ -229,7 +229,11 @@ export class PartitionReader {
     }
   }
 
-  /** The lower of what the application and the group remember, within what the broker has. */
+  /**
+   * The lower of what the application and the group remember, within what the
+   * broker has. A group that remembers nothing begins at the start: its topic may
+   * have been made anew, and have more in it by now than the one before.
+   */
   async #start(): Promise<{ next: bigint; end: bigint }> {
     const [committed, start, end] = await Promise.all([
       this.#host.committed(this.where),
@@ -237,7 +241,7 @@ export class PartitionReader {
       this.#host.edge(this.where, 'end'),
     ])
     const asked = await this.#host.subscription.startOffset(this.where, end)
-    const wanted = asked === 'earliest' ? start : committed === null || asked < committed ? asked : committed
+    const wanted = asked === 'earliest' || committed === null ? start : lowerOf(asked, committed)
     if (wanted >= start && wanted <= end) return { next: wanted, end }
     // Below: retention was faster than we. Beyond: the topic was made anew, and everything in it is new.
     this.#host.logger.warn(
@@ -248,4 +252,9 @@ export class PartitionReader {
     )
     return { next: start, end }
   }
+}
+
+function lowerOf(one: bigint, other: bigint): bigint {
+  if (one < other) return one
+  return other
 }

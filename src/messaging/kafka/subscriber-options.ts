@@ -1,13 +1,7 @@
 /** How the Kafka subscriber behaves. */
 import { InvalidOptionError } from '../errors.ts'
-import { requireKnown, withDefaults } from '../options.ts'
-import {
-  type KafkaOptions,
-  kafkaOptions,
-  type ResolvedKafkaOptions,
-  requireWhole,
-  resolveKafkaOptions,
-} from './options.ts'
+import { requireKnown, requireWhole, withDefaults } from '../options.ts'
+import { type KafkaOptions, kafkaOptions, type ResolvedKafkaOptions, resolveKafkaOptions } from './options.ts'
 
 /** Options of the Kafka subscriber. Every one beyond the cluster itself has a default. */
 export interface KafkaSubscriberOptions extends KafkaOptions {

@@ -132,8 +132,7 @@ export class InMemoryGroup {
       try {
         const asked = await member.subscription.startOffset({ topic, partition }, log.endOffset)
         const committed = this.committed(position)
-        const wanted =
-          asked === 'earliest' ? log.startOffset : committed === null || asked < committed ? asked : committed
+        const wanted = asked === 'earliest' || committed === null ? log.startOffset : lowerOf(asked, committed)
         position.nextOffset = wanted < log.startOffset || wanted > log.endOffset ? log.startOffset : wanted
         member.problem = null
         return true
@@ -185,4 +184,9 @@ function describe({ positions, missing, problem, joined, ended }: Member): Retur
   const reason = missing.length > 0 ? `Topic ${missing.join(', ')} does not exist` : problem
   if (reason !== null) return { phase: 'failing', reason, partitions }
   return { phase: joined ? 'running' : 'joining', reason: null, partitions }
+}
+
+function lowerOf(one: bigint, other: bigint): bigint {
+  if (one < other) return one
+  return other
 }

@@ -1,4 +1,5 @@
 import { expect, test } from '@jest/globals'
+import { Kafka, logLevel } from 'kafkajs'
 import { countLag, createKafkaSubscriber } from '../../../src/messaging/kafka/index.ts'
 import { eventually } from '../../../src/messaging/testing/index.ts'
 import type { BatchOutcome } from '../../../src/messaging/transport.ts'
@@ -46,6 +47,33 @@ test('counts what lies before each group, and refuses one that the brokers do no
     held.resolve({ nextOffset: 0n, pauseMs: 0 })
     await idle.stop()
   }
+})
+
+test('counts what lies behind an open transaction: it is to be read once that has ended', async () => {
+  await using publisher = openPublisher({ brokers })
+  const [topic, group] = ['lag', 'group'].map(uniqueTopic)
+  if (!topic || !group) throw new Error('There are two names')
+  await publisher.createTopic(topic, { partitionCount: 1, replicationFactor: null })
+  await publisher.publish(batchOf(topic, 0, 'first', 2), { signal: never })
+  const kafka = new Kafka({ brokers: [...brokers], logLevel: logLevel.NOTHING })
+  await using scope = new AsyncDisposableStack()
+  const producer = kafka.producer({ transactionalId: topic, idempotent: true, maxInFlightRequests: 1 })
+  await producer.connect()
+  scope.defer(() => producer.disconnect())
+  const transaction = await producer.transaction()
+  scope.defer(() => transaction.abort())
+  await transaction.send({ topic, messages: [{ value: 'open', partition: 0 }] })
+  await publisher.publish(batchOf(topic, 0, 'behind', 4), { signal: never })
+  const subscription = createKafkaSubscriber({ brokers, clientId: 'lag-test' }).subscribe({
+    groupId: group,
+    topics: [topic],
+    startOffset: async () => 'earliest',
+    deliver: async ({ records }) => ({ nextOffset: (records.at(-1)?.offset ?? -1n) + 1n, pauseMs: 0 }),
+  })
+  scope.defer(() => subscription.stop())
+  const lag = () => countLag({ brokers, clientId: 'lag-test', topic, groups: [group] })
+
+  await eventually('what can be read is committed', async () => (await lag().catch(() => 0n)) === 5n)
 })
 
 test('says that it cannot tell when the topic or the brokers are away, and refuses to ask for nobody', async () => {

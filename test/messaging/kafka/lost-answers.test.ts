@@ -18,7 +18,7 @@ test.each([
   async (_, deliveryTimeoutMs) => {
     await using cluster = await startProxiedKafka()
     await using witness = await createWitness(cluster.brokers)
-    await using publisher = openPublisher({ ...cluster, deliveryTimeoutMs })
+    await using publisher = openPublisher({ brokers: cluster.brokers, deliveryTimeoutMs })
     const topic = uniqueTopic('lost-answers')
     await publisher.createTopic(topic, { partitionCount: 3, replicationFactor: null })
     const partitions = [0, 1, 2]

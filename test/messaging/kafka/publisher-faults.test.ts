@@ -33,7 +33,7 @@ beforeAll(async () => {
 afterAll(() => stack.disposeAsync())
 
 test('K1 keeps both batches when the answer to the first is lost, each once', async () => {
-  await using publisher = openPublisher(cluster)
+  await using publisher = openPublisher({ brokers: cluster.brokers })
   const topic = await newTopic(publisher)
   await publisher.publish(batchOf(topic, 0, 'warm', 10), { signal: never })
 
@@ -47,7 +47,7 @@ test('K1 keeps both batches when the answer to the first is lost, each once', as
 })
 
 test('K2 stores a batch of the same size after one of unknown outcome was given up', async () => {
-  await using publisher = openPublisher({ ...cluster, deliveryTimeoutMs: SHORT_MS })
+  await using publisher = openPublisher({ brokers: cluster.brokers, deliveryTimeoutMs: SHORT_MS })
   const topic = await newTopic(publisher)
   await publisher.publish(batchOf(topic, 0, 'warm', 10), { signal: never })
 
@@ -65,7 +65,7 @@ test('K2 stores a batch of the same size after one of unknown outcome was given 
 })
 
 test('K5 PC-04 sends nothing more once it has given a batch up', async () => {
-  await using publisher = openPublisher(cluster)
+  await using publisher = openPublisher({ brokers: cluster.brokers })
   const topic = await newTopic(publisher)
   await publisher.publish(batchOf(topic, 0, 'warm', 1), { signal: never })
   const giveUp = new AbortController()
@@ -90,7 +90,7 @@ test('K5 PC-04 sends nothing more once it has given a batch up', async () => {
 })
 
 test('PC-04 repeats a batch at most, and overtakes none, when the broker was frozen beyond its delivery time', async () => {
-  await using publisher = openPublisher({ ...cluster, deliveryTimeoutMs: SHORT_MS })
+  await using publisher = openPublisher({ brokers: cluster.brokers, deliveryTimeoutMs: SHORT_MS })
   const topic = await newTopic(publisher)
   await publisher.publish(batchOf(topic, 0, 'warm', 1), { signal: never })
 
@@ -107,7 +107,7 @@ test('PC-04 repeats a batch at most, and overtakes none, when the broker was fro
 })
 
 test('K6 PC-02 lets good topics flow while a deleted one fails by name', async () => {
-  await using publisher = openPublisher({ ...cluster, deliveryTimeoutMs: 8_000 })
+  await using publisher = openPublisher({ brokers: cluster.brokers, deliveryTimeoutMs: 8_000 })
   const [bad, good] = [await newTopic(publisher), await newTopic(publisher)]
   for (const topic of [bad, good]) await publisher.publish(batchOf(topic, 0, 'warm', 1), { signal: never })
   await witness.admin.deleteTopics({ topics: [bad] })
@@ -126,7 +126,7 @@ test.each([
   ['UNKNOWN_PRODUCER_ID', 59],
   ['an error that it does not know', 9_999],
 ])('K10 goes on with a new producer after %s', async (_, code) => {
-  await using publisher = openPublisher(cluster)
+  await using publisher = openPublisher({ brokers: cluster.brokers })
   const topic = await newTopic(publisher)
   await publisher.publish(batchOf(topic, 0, 'warm', 2), { signal: never })
   const initialized = proxy.count(api.initProducerId)
@@ -141,7 +141,7 @@ test.each([
 })
 
 test('PC-01 takes no answer for an acknowledgement that names an offset from before', async () => {
-  await using publisher = openPublisher(cluster)
+  await using publisher = openPublisher({ brokers: cluster.brokers })
   const topic = await newTopic(publisher)
   await publisher.publish(batchOf(topic, 0, 'warm', 2), { signal: never })
 
@@ -154,7 +154,7 @@ test('PC-01 takes no answer for an acknowledgement that names an offset from bef
 })
 
 test('PC-08 goes on after the broker has forgotten the producer, and after the topic was made anew', async () => {
-  await using publisher = openPublisher(cluster)
+  await using publisher = openPublisher({ brokers: cluster.brokers })
   const topic = await newTopic(publisher)
   await publisher.publish(batchOf(topic, 0, 'one', 2), { signal: never })
 
@@ -172,9 +172,9 @@ test('PC-08 goes on after the broker has forgotten the producer, and after the t
 })
 
 test('PC-09 connects when the first connection is reset, and when Kafka comes late', async () => {
-  await using publisher = openPublisher(cluster)
+  await using publisher = openPublisher({ brokers: cluster.brokers })
   const topic = await newTopic(publisher)
-  await using late = openPublisher(cluster)
+  await using late = openPublisher({ brokers: cluster.brokers })
 
   proxy.cut()
   await expect(late.ping()).rejects.toMatchObject({ kind: 'outage' })
@@ -188,9 +188,9 @@ test('PC-09 connects when the first connection is reset, and when Kafka comes la
 })
 
 test('PC-09 gives up in bounded time on a broker that accepts and never answers', async () => {
-  await using publisher = openPublisher(cluster)
+  await using publisher = openPublisher({ brokers: cluster.brokers })
   const topic = await newTopic(publisher)
-  await using other = openPublisher({ ...cluster, deliveryTimeoutMs: 1_000 })
+  await using other = openPublisher({ brokers: cluster.brokers, deliveryTimeoutMs: 1_000 })
 
   // It stays frozen, so that nothing but their own bounds can end them: seconds, where the client's would be minutes.
   proxy.freeze()
@@ -206,7 +206,7 @@ test('PC-09 gives up in bounded time on a broker that accepts and never answers'
 })
 
 test('K7 waits on for an answer when the clock jumps ahead', async () => {
-  await using publisher = openPublisher(cluster)
+  await using publisher = openPublisher({ brokers: cluster.brokers })
   const topic = await newTopic(publisher)
   await publisher.publish(batchOf(topic, 0, 'warm', 1), { signal: never })
   const requests = proxy.count(api.produce)
@@ -221,7 +221,7 @@ test('K7 waits on for an answer when the clock jumps ahead', async () => {
 })
 
 test('K7 notices a lost answer in time when the clock jumps back', async () => {
-  await using publisher = openPublisher(cluster)
+  await using publisher = openPublisher({ brokers: cluster.brokers })
   const topic = await newTopic(publisher)
   await publisher.publish(batchOf(topic, 0, 'warm', 1), { signal: never })
   const seen = onProduce(proxy, 'swallow answer')
@@ -236,7 +236,7 @@ test('K7 notices a lost answer in time when the clock jumps back', async () => {
 })
 
 test('PC-05 PC-23 blames the destination, and no event, when the broker does not believe our clock', async () => {
-  await using publisher = openPublisher(cluster)
+  await using publisher = openPublisher({ brokers: cluster.brokers })
   const topic = await newTopic(publisher)
   await publisher.publish(batchOf(topic, 0, 'warm', 1), { signal: never })
 
@@ -256,7 +256,7 @@ test('PC-05 PC-23 blames the destination, and no event, when the broker does not
 })
 
 test('refuses as a destination a topic with more copies than there are brokers', async () => {
-  await using publisher = openPublisher(cluster)
+  await using publisher = openPublisher({ brokers: cluster.brokers })
 
   const making = publisher.createTopic(uniqueTopic('copies'), { partitionCount: 1, replicationFactor: 3 })
 

@@ -31,7 +31,7 @@ beforeAll(async () => {
 afterAll(() => stack.disposeAsync())
 
 test('K2 another batch goes over another producer once one of unknown outcome was given up', async () => {
-  await using publisher = openPublisher({ ...cluster, deliveryTimeoutMs: 4_000 })
+  await using publisher = openPublisher({ brokers: cluster.brokers, deliveryTimeoutMs: 4_000 })
   const topic = uniqueTopic('rules')
   await publisher.createTopic(topic, { partitionCount: 1, replicationFactor: null })
   await publisher.publish(batchOf(topic, 0, 'warm', 10), { signal: never })
@@ -48,7 +48,7 @@ test('K2 another batch goes over another producer once one of unknown outcome wa
 })
 
 test('K2 a batch that a leader may have stored before it lost the partition is of unknown outcome, and its numbers are not used again', async () => {
-  await using publisher = openPublisher(cluster)
+  await using publisher = openPublisher({ brokers: cluster.brokers })
   const topic = uniqueTopic('rules')
   await publisher.createTopic(topic, { partitionCount: 1, replicationFactor: null })
   await publisher.publish(batchOf(topic, 0, 'warm', 2), { signal: never })
@@ -71,11 +71,11 @@ test('K2 a batch that a leader may have stored before it lost the partition is o
 test('K2 a first answer that names an offset from before the producer is no acknowledgement', async () => {
   const topic = uniqueTopic('rules')
   {
-    await using earlier = openPublisher(cluster)
+    await using earlier = openPublisher({ brokers: cluster.brokers })
     await earlier.createTopic(topic, { partitionCount: 1, replicationFactor: null })
     await earlier.publish(batchOf(topic, 0, 'earlier', 2), { signal: never })
   }
-  await using publisher = openPublisher(cluster)
+  await using publisher = openPublisher({ brokers: cluster.brokers })
 
   void onProduce(proxy, { rewrite: (answer) => withBaseOffset(answer, topic, 0n) })
   const { baseOffset } = await publisher.publish(batchOf(topic, 0, 'next', 2), { signal: never })
@@ -86,7 +86,7 @@ test('K2 a first answer that names an offset from before the producer is no ackn
 })
 
 test('sends nothing once the time for it is over, although the process was frozen until then', async () => {
-  await using publisher = openPublisher(cluster)
+  await using publisher = openPublisher({ brokers: cluster.brokers })
   const topic = uniqueTopic('rules')
   await publisher.createTopic(topic, { partitionCount: 1, replicationFactor: null })
   const { writer, oversleep, hasSlept } = sleepyWriter(topic)
@@ -109,7 +109,7 @@ test('sends nothing once the time for it is over, although the process was froze
 })
 
 test('sends nothing that has waited behind a throttle until its time was over', async () => {
-  await using publisher = openPublisher(cluster)
+  await using publisher = openPublisher({ brokers: cluster.brokers })
   const topic = uniqueTopic('rules')
   await publisher.createTopic(topic, { partitionCount: 1, replicationFactor: null })
   const { writer, oversleep, hasSlept } = sleepyWriter(topic)
@@ -132,7 +132,7 @@ test('sends nothing that has waited behind a throttle until its time was over', 
 })
 
 test('K12 goes on with a new producer before the numbering of its records wraps around', async () => {
-  const options = resolvePublisherOptions({ ...cluster, clientId: 'rules' })
+  const options = resolvePublisherOptions({ brokers: cluster.brokers, clientId: 'rules' })
   // What is left of the 31 bits holds any batch: one is far below a record for each of its bytes.
   expect(options.maxProducerRecords + options.maxRequestBytes).toBeLessThan(2 ** 31)
   const publisher = createPublisher({ ...options, maxProducerRecords: 10 })
@@ -156,7 +156,7 @@ test('K12 goes on with a new producer before the numbering of its records wraps 
 })
 
 test('K3 a request carries records of one partition, however many batches are on their way', async () => {
-  await using publisher = openPublisher(cluster)
+  await using publisher = openPublisher({ brokers: cluster.brokers })
   const topics = [uniqueTopic('rules'), uniqueTopic('rules')]
   for (const topic of topics) await publisher.createTopic(topic, { partitionCount: 4, replicationFactor: null })
   const carried: (readonly TopicPartition[])[] = []
@@ -190,7 +190,7 @@ function sameAs({ topic, partition }: TopicPartition, other: TopicPartition | un
 
 /** The way to a topic's only partition, of a process that can sleep beyond the time that a delivery has. */
 function sleepyWriter(topic: string) {
-  const options = resolvePublisherOptions({ ...cluster, clientId: 'sleepy' })
+  const options = resolvePublisherOptions({ brokers: cluster.brokers, clientId: 'sleepy' })
   let sleptMs = 0
   const clock = { ...systemClock, now: () => systemClock.now() + sleptMs }
   return {

@@ -32,7 +32,7 @@ test.each(['gzip', 'snappy', 'lz4', 'zstd'])(
     const topic = uniqueTopic(codec)
     const configEntries = [{ name: 'compression.type', value: codec }]
     await createTopics(witness.admin, { topic, numPartitions: 1, configEntries })
-    await using publisher = openPublisher(cluster)
+    await using publisher = openPublisher({ brokers: cluster.brokers })
     const batches = ['one', 'two'].map((name) => batchOf(topic, 0, `${name}-${'long '.repeat(2_000)}`, 20))
     for (const batch of batches) await publisher.publish(batch, { signal: never })
     const seen: string[] = []
@@ -69,7 +69,7 @@ test('K8 stays a member while a delivery takes longer than the session', async (
 
 test('PC-58 goes on, and skips nothing, after the broker has been frozen and cut off again and again', async () => {
   const { topic } = await filled(3, 1)
-  await using publisher = openPublisher(cluster)
+  await using publisher = openPublisher({ brokers: cluster.brokers })
   const seen: string[] = []
   await using subscription = begin({ topics: [topic], deliver: noting(seen) })
   await eventually('the first', () => seen.length === 3)
@@ -115,7 +115,7 @@ test('a partition whose leader is another one asks who it is, and begins at once
 
 test('PC-58 builds the membership anew when fetches bring nothing though there is more', async () => {
   const { topic } = await filled(1, 1)
-  await using publisher = openPublisher(cluster)
+  await using publisher = openPublisher({ brokers: cluster.brokers })
   const seen: string[] = []
   await using subscription = begin({ topics: [topic], deliver: noting(seen) }, { stallTimeoutMs: 4_000 })
   await eventually('the first', () => seen.length === 1)
@@ -131,7 +131,7 @@ test('PC-58 builds the membership anew when fetches bring nothing though there i
 
 test('builds the membership anew although a delivery hangs, and never delivers that partition twice at once', async () => {
   const { topic } = await filled(2, 1)
-  await using publisher = openPublisher(cluster)
+  await using publisher = openPublisher({ brokers: cluster.brokers })
   const hanging = Promise.withResolvers<void>()
   const seen: string[] = []
   let hung = 0
@@ -213,6 +213,53 @@ test('passes over what an aborted transaction left, and commits beyond it', asyn
   expect(subscription.status().partitions).toMatchObject([{ nextOffset: 3n, endOffset: 3n }])
 })
 
+test('hands out nothing of aborted transactions that overlap', async () => {
+  const { topic, values } = await filled(1, 1)
+  const kafka = new Kafka({ brokers: [...cluster.brokers], logLevel: logLevel.NOTHING })
+  await using producers = new AsyncDisposableStack()
+  const begun = async (name: string) => {
+    const producer = kafka.producer({ transactionalId: `${topic}-${name}`, idempotent: true, maxInFlightRequests: 1 })
+    await producer.connect()
+    producers.defer(() => producer.disconnect())
+    const transaction = await producer.transaction()
+    // The key is what markers of an abortion have, which is nobody's privilege.
+    await transaction.send({ topic, messages: [{ key: '\0\0\0\0', value: name, partition: 0 }] })
+    return transaction
+  }
+  // The one that begins second is aborted first, and the third while a fourth goes on to its commit.
+  const [first, second] = [await begun('first'), await begun('second')]
+  await second.abort()
+  await first.abort()
+  const [third, fourth] = [await begun('third'), await begun('fourth')]
+  await third.abort()
+  await fourth.commit()
+  const seen: string[] = []
+
+  await using _subscription = begin({ topics: [topic], deliver: noting(seen) })
+
+  await eventually('what was committed', () => seen.includes('fourth'))
+  expect(seen).toEqual([...values, 'fourth'])
+})
+
+test('a commit that has failed is repeated although nothing more comes', async () => {
+  const { topic } = await filled(1, 1)
+  const groupId = uniqueTopic('group')
+  const seen: string[] = []
+  let commits = 0
+  const end = proxy.rule(({ apiKey }) => {
+    if (apiKey !== api.offsetCommit) return 'pass'
+    commits += 1
+    return commits === 1 ? { rewrite: asTooLarge } : 'pass'
+  })
+
+  await using _subscription = begin({ groupId, topics: [topic], deliver: noting(seen) })
+
+  await eventually('the commit', async () => (await witness.committed(groupId, { topic, partition: 0 })) === 1n)
+  await eventually('a second one', () => commits >= 2)
+  end()
+  expect(seen).toHaveLength(1)
+})
+
 test('begins again at the first record that is left, when retention was faster', async () => {
   const { topic, values } = await filled(1, 6)
   // Asked first, or the bare client does not find the leader.
@@ -226,9 +273,20 @@ test('begins again at the first record that is left, when retention was faster',
   expect(seen).toEqual(values.slice(4))
 })
 
+test('delivers a topic that was made anew and has grown past what is remembered from its first record', async () => {
+  const { topic, values } = await filled(1, 5)
+  const seen: string[] = []
+
+  // The brokers have forgotten the group's offsets with the topic before; the application has not.
+  await using _subscription = begin({ topics: [topic], startOffset: async () => 3n, deliver: noting(seen) })
+
+  await eventually('all of it', () => seen.length === 5)
+  expect(seen).toEqual(values)
+})
+
 test('delivers a topic that was deleted and made anew from its first record', async () => {
   const { topic } = await filled(1, 5)
-  await using publisher = openPublisher(cluster)
+  await using publisher = openPublisher({ brokers: cluster.brokers })
   const seen: string[] = []
   await using subscription = begin({ topics: [topic], deliver: noting(seen) })
   await eventually('the old ones', () => seen.length === 5)
@@ -245,13 +303,18 @@ function begin(
   subscription: Pick<Subscription, 'topics' | 'deliver'> & Partial<Subscription>,
   options: Partial<KafkaSubscriberOptions> = {},
 ): ActiveSubscription {
-  const subscriber = createKafkaSubscriber({ ...cluster, clientId: 'faults', sessionTimeoutMs: 6_000, ...options })
+  const subscriber = createKafkaSubscriber({
+    brokers: cluster.brokers,
+    clientId: 'faults',
+    sessionTimeoutMs: 6_000,
+    ...options,
+  })
   return subscriber.subscribe({ groupId: uniqueTopic('group'), startOffset: async () => 'earliest', ...subscription })
 }
 
 /** A topic with `count` records in each of its partitions. */
 async function filled(partitionCount: number, count: number): Promise<{ topic: string; values: string[] }> {
-  await using publisher = openPublisher(cluster)
+  await using publisher = openPublisher({ brokers: cluster.brokers })
   const topic = uniqueTopic('consumed')
   await publisher.createTopic(topic, { partitionCount, replicationFactor: null })
   const batches = Array.from({ length: partitionCount }, (_, partition) =>
@@ -259,6 +322,13 @@ async function filled(partitionCount: number, count: number): Promise<{ topic: s
   )
   for (const batch of batches) await publisher.publish(batch, { signal: never })
   return { topic, values: batches.flatMap(valuesOf) }
+}
+
+/** An answer to a commit of one partition, as OFFSET_METADATA_TOO_LARGE: its code comes last. */
+function asTooLarge(answer: Buffer): Buffer {
+  const refused = Buffer.from(answer)
+  refused.writeInt16BE(12, refused.length - 2)
+  return refused
 }
 
 function noting(seen: string[]): (batch: IncomingBatch) => Promise<{ nextOffset: bigint; pauseMs: number }> {
