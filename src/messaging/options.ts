@@ -32,3 +32,16 @@ export function withDefaults<Options extends object, Name extends keyof Options>
   const given = Object.entries(options).filter(([name, value]) => value !== undefined && Object.hasOwn(defaults, name))
   return { ...defaults, ...Object.fromEntries(given) }
 }
+
+/** What a timer of Node takes at most; it makes 1 ms of more. */
+const MAX_TIMER_MS = 2 ** 31 - 1
+
+/** Throws {@link InvalidOptionError} unless `value` is a whole number above 0, and one that a timer can take where the name ends with `Ms`. */
+export function requireWhole(option: string, value: number | undefined): void {
+  const [most, rule] = option.endsWith('Ms')
+    ? [MAX_TIMER_MS, `a positive whole number, at most ${MAX_TIMER_MS}`]
+    : [Number.MAX_SAFE_INTEGER, 'a positive whole number']
+  if (!(Number.isSafeInteger(value) && Number(value) > 0 && Number(value) <= most)) {
+    throw new InvalidOptionError(option, value, rule)
+  }
+}

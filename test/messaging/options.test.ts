@@ -82,3 +82,15 @@ test.each([
   expect(create).toThrow(`Option ${rule}`)
   expect(create).not.toThrow('hunter2')
 })
+
+test('a time that no timer of Node can take is refused: it would be over at once', () => {
+  const most = 'a positive whole number, at most 2147483647'
+
+  expect(() => startConsumer({ ...consumer, handlerTimeoutMs: 2 ** 31 })).toThrow(`handlerTimeoutMs must be ${most}`)
+  expect(() => startRelay({ db, publisher, graceMs: 2 ** 31 })).toThrow(`graceMs must be ${most}`)
+  expect(() => createKafkaPublisher({ ...kafka, deliveryTimeoutMs: 2 ** 31 })).toThrow(
+    `deliveryTimeoutMs must be ${most}`,
+  )
+  expect(() => startWakeNotifier(db, { intervalMs: Number.NaN })).toThrow(`intervalMs must be ${most}; it is NaN`)
+  expect(() => startRelay({ db, publisher, leaseMs: 3_600_001 })).toThrow('leaseMs must be at most 3600000')
+})

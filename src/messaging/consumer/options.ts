@@ -3,7 +3,7 @@ import type { Knex } from 'knex'
 import { InvalidOptionError } from '../errors.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
-import { requireKnown, withDefaults } from '../options.ts'
+import { requireKnown, requireWhole, withDefaults } from '../options.ts'
 import type { Subscriber } from '../transport.ts'
 import type { HandlerSet } from './handlers.ts'
 
@@ -123,9 +123,7 @@ export function resolveTuning(options: ConsumerTuning): Required<ConsumerTuning>
   const resolved = withDefaults<ConsumerTuning, keyof ConsumerTuning>(options, consumerDefaults)
   for (const [option, value] of Object.entries(resolved)) {
     if (typeof value === 'boolean' || (option === 'maxAttempts' && value === Number.POSITIVE_INFINITY)) continue
-    if (!(Number.isSafeInteger(value) && value > 0)) {
-      throw new InvalidOptionError(option, value, 'a positive whole number')
-    }
+    requireWhole(option, value)
   }
   return resolved
 }

@@ -7,7 +7,7 @@
 import type { Knex } from 'knex'
 import type { DomainEvent, Envelope } from '../envelope.ts'
 import { InvalidEventError, InvalidOptionError, NotInTransactionError, RolledBackError } from '../errors.ts'
-import { requireKnown, withDefaults } from '../options.ts'
+import { requireKnown, requireWhole, withDefaults } from '../options.ts'
 import { type OpenSpan, startCreate } from '../telemetry/tracing.ts'
 import { type Enlistment, enlist, holdToOneLock } from './enlistment.ts'
 import { insertEvent, insertEvents, lockAggregates, type StoredEvent, type TracedEvent } from './queries.ts'
@@ -153,9 +153,7 @@ function isAborted(error: unknown): boolean {
 function resolveAppendOptions(options: AppendOptions): Required<AppendOptions> {
   requireKnown(options, appendDefaults)
   const resolved = withDefaults<AppendOptions, keyof AppendOptions>(options, appendDefaults)
-  if (!(Number.isSafeInteger(resolved.maxEventBytes) && resolved.maxEventBytes > 0)) {
-    throw new InvalidOptionError('maxEventBytes', resolved.maxEventBytes, 'a positive whole number')
-  }
+  requireWhole('maxEventBytes', resolved.maxEventBytes)
   if (typeof resolved.locked !== 'boolean') throw new InvalidOptionError('locked', resolved.locked, 'true or false')
   return resolved
 }

@@ -7,12 +7,11 @@
  * poll interval then: relays poll in any case.
  */
 import type { Knex } from 'knex'
-import { InvalidOptionError } from '../errors.ts'
 import { type Clock, systemClock } from '../lifecycle/clock.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
 import { type Running, run } from '../lifecycle/running.ts'
 import { Wake } from '../lifecycle/wake.ts'
-import { requireKnown, withDefaults } from '../options.ts'
+import { requireKnown, requireWhole, withDefaults } from '../options.ts'
 import { untraced } from '../telemetry/tracing.ts'
 import { onCommitted } from './committed.ts'
 import { closeConnection, openConnection, type PostgresConnection } from './connection.ts'
@@ -59,7 +58,7 @@ export function startWakeNotifier(db: Knex, options: WakeNotifierOptions = {}): 
     options,
     wakeNotifierDefaults,
   )
-  if (!(intervalMs > 0)) throw new InvalidOptionError('intervalMs', intervalMs, 'a positive number')
+  requireWhole('intervalMs', intervalMs)
 
   return run(
     async ({ draining, cancelled }) => {

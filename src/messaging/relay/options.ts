@@ -1,6 +1,6 @@
 /** How a relay behaves. Resolved and validated once, at start. */
 import { InvalidOptionError } from '../errors.ts'
-import { requireKnown, withDefaults } from '../options.ts'
+import { requireKnown, requireWhole, withDefaults } from '../options.ts'
 
 /** Every option has a default; see each for what it trades. */
 export interface RelaySettings {
@@ -56,6 +56,9 @@ export const relayDefaults = {
   graceMs: 10_000,
 } as const satisfies Required<RelaySettings>
 
+/** A worker whose life ends further ahead is taken for one from before the database's clock was set back. */
+const MAX_LEASE_MS = 3_600_000
+
 /** The settings with their defaults filled in. */
 export type ResolvedRelaySettings = Required<RelaySettings>
 
@@ -67,8 +70,10 @@ export function resolveRelaySettings(settings: RelaySettings): ResolvedRelaySett
   requireKnown(settings, relayDefaults)
   const resolved = withDefaults<RelaySettings, keyof RelaySettings>(settings, relayDefaults)
   for (const [option, value] of Object.entries(resolved)) {
-    if (!(Number.isSafeInteger(value) && value > 0))
-      throw new InvalidOptionError(option, value, 'a positive whole number')
+    requireWhole(option, value)
+  }
+  if (resolved.leaseMs > MAX_LEASE_MS) {
+    throw new InvalidOptionError('leaseMs', resolved.leaseMs, `at most ${MAX_LEASE_MS}`)
   }
   if (resolved.leaseMs < 2 * resolved.pollIntervalMs) {
     throw new InvalidOptionError(

@@ -8,7 +8,7 @@ import type { Knex } from 'knex'
 import { InvalidOptionError } from '../errors.ts'
 import { type Clock, systemClock } from '../lifecycle/clock.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
-import { requireKnown, withDefaults } from '../options.ts'
+import { requireKnown, requireWhole, withDefaults } from '../options.ts'
 import { defaultTopicFor, type TopicRule } from '../outbox/topic-rule.ts'
 import type { RelaySource, TopicRegistry } from '../source.ts'
 import type { Publisher, TopicSpec } from '../transport.ts'
@@ -44,15 +44,10 @@ export const topicDefaults = {
 export function requireTopicSpec(createTopics: TopicSpec | null | undefined): void {
   if (createTopics === null || createTopics === undefined) return
   const { partitionCount, replicationFactor }: Partial<TopicSpec> = createTopics
-  requireCount('createTopics.partitionCount', partitionCount)
+  requireWhole('createTopics.partitionCount', partitionCount)
   if (replicationFactor !== null && replicationFactor !== undefined) {
-    requireCount('createTopics.replicationFactor', replicationFactor)
+    requireWhole('createTopics.replicationFactor', replicationFactor)
   }
-}
-
-function requireCount(option: string, value: number | undefined): void {
-  if (Number.isSafeInteger(value) && Number(value) > 0) return
-  throw new InvalidOptionError(option, value, 'a positive whole number')
 }
 
 export interface RelayWorkerOptions extends TopicOptions {

@@ -12,7 +12,7 @@ import { SchemaMismatchError } from '../errors.ts'
 import { backoffMs } from '../lifecycle/backoff.ts'
 import { systemClock } from '../lifecycle/clock.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
-import { requireKnown, withDefaults } from '../options.ts'
+import { requireKnown, requireWhole, withDefaults } from '../options.ts'
 import { type Migration, readMigrations } from './migration-files.ts'
 import {
   type AppliedVersion,
@@ -122,6 +122,8 @@ async function withLocks<T>(
   work: (trx: Knex.Transaction, logger: Logger) => Promise<T>,
 ): Promise<T> {
   requireKnown(options, migrateDefaults)
+  for (const option of ['lockTimeoutMs', 'giveUpAfterMs'] as const)
+    requireWhole(option, options[option] ?? migrateDefaults[option])
   const { logger, lockTimeoutMs, giveUpAfterMs } = withDefaults<MigrateOptions, keyof MigrateOptions>(
     options,
     migrateDefaults,
