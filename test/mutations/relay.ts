@@ -7,9 +7,12 @@ const SOURCE = 'src/messaging/relay/postgres-source.ts'
 const QUEUE = 'src/messaging/relay/partition-queue.ts'
 const READER = 'src/messaging/relay/lane-reader.ts'
 const LOOP = 'src/messaging/relay/lane-loop.ts'
+const RUNS = 'src/messaging/relay/held-runs.ts'
+const OWNERS = 'src/messaging/relay/leases.ts'
 
 const CONTRACT = 'test/messaging/relay/postgres-source.test.ts'
 const FENCES = 'test/messaging/relay/fences.test.ts'
+const FAILED_READ = 'test/messaging/relay/failed-read.test.ts'
 const SIMULATION = 'test/messaging/relay/simulation.test.ts'
 const STALE = 'changes nothing under a lease that is gone, whatever is asked'
 
@@ -223,11 +226,71 @@ export const RELAY: readonly Mutation[] = [
     edits: [
       {
         file: QUEUE,
-        find: 'const error = await this.#send(batch.map(({ event }) => event))',
-        replace: 'onPublished(batch, this.where)\n    const error = await this.#send(batch.map(({ event }) => event))',
+        find: 'const error = await this.#send(events, {',
+        replace: 'onPublished(batch, this.where)\n    const error = await this.#send(events, {',
       },
     ],
     test: 'test/crash-points/crash-points.test.ts',
     title: 'F10 a process that dies at any point of its relay',
+  },
+  {
+    name: 'hold: a row that is being marked is held too',
+    edits: [
+      {
+        file: OUTBOX,
+        find: 'limit 1000)\n        and published_at is null\n        and not held',
+        replace: 'limit 1000)',
+      },
+    ],
+    test: FENCES,
+    title: 'what is marked as published while its key is being held is not held with it',
+  },
+  {
+    name: 'hold: a held key does not wait for marks',
+    edits: [
+      { file: RUNS, find: 'if (hand.some(due.ref.lane,', replace: 'if (hand.count < 0 && hand.some(due.ref.lane,' },
+    ],
+    test: FAILED_READ,
+    title: 'what was sent before a refused event is not sent again while it is still to be marked',
+  },
+  {
+    name: 'hold: under whatever isolation is the default',
+    edits: [{ file: SOURCE, find: "isolationLevel: 'read committed'", replace: '' }],
+    test: FENCES,
+    title: 'a key of which an event becomes held at the same moment is kept, whatever isolation is the default',
+  },
+  {
+    name: 'hold: what another topic rule has left is not returned',
+    edits: [
+      { file: SOURCE, find: 'if (isReleased && ruleTopic(key) !== key.topic)', replace: 'if (ruleTopic(key) === "")' },
+    ],
+    test: FENCES,
+    title: 'under another topic rule what a key has held is pending again once the key is let go',
+  },
+  {
+    name: 'read: what a key let go meanwhile is taken all the same',
+    edits: [{ file: READER, find: 'letGo.has(name)', replace: 'false' }],
+    test: FAILED_READ,
+    title: 'an event that a held key has published while a read was under way is not taken from that read',
+  },
+  {
+    name: 'read: what was dropped for an adoption is overtaken',
+    edits: [{ file: READER, find: 'dropped.has(topic)', replace: 'false' }],
+    test: FAILED_READ,
+    title: 'an event read while an adoption began and was given up goes after what was dropped for it',
+  },
+  {
+    name: 'lease: a worker that drains is not told what it has lost',
+    edits: [
+      { file: OWNERS, find: 'for (const member of working) this.#tellLost(member, lanes)', replace: 'void lanes' },
+    ],
+    test: 'test/messaging/relay/leases.test.ts',
+    title: 'a worker that drains hears what it has lost: another may be sending there by now',
+  },
+  {
+    name: 'skip: what could not be marked before the end is not in doubt',
+    edits: [{ file: LOOP, find: 'this.#hand.lastOf(lane)]', replace: '0n]' }],
+    test: FAILED_READ,
+    title: 'what was accepted and could not be marked before the end is in doubt for the next owner',
   },
 ]

@@ -46,7 +46,7 @@ export const SKIP: readonly Mutation[] = [
     edits: [
       {
         file: 'src/messaging/relay/lane-loop.ts',
-        find: 'doubt: this.#doubts.of(lease.lane)',
+        find: 'doubt: this.#doubtOf(lease.lane)',
         replace: 'doubt: 0n',
       },
     ],

@@ -47,7 +47,9 @@ export type Attempted<T> =
 /**
  * Runs `work` in a transaction and commits; never rejects. Its last statement
  * must be one of ours: in a transaction that Postgres has aborted it fails,
- * whereas COMMIT would answer as if all were well.
+ * whereas COMMIT would answer as if all were well. Whatever isolation the
+ * database has as its default, a statement sees what it has waited for: a key's
+ * row is locked before it is looked at what is held of the key.
  */
 export async function attempt<T>(
   db: Knex,
@@ -68,20 +70,23 @@ export async function attempt<T>(
   const stop = () => sever(state, new StoppedError())
   cancelled.addEventListener('abort', stop, { once: true })
   try {
-    const value = await db.transaction(async (trx): Promise<T> => {
-      state.phase = 'prepare'
-      state.connection = await connectionOf(trx)
-      try {
-        if (cancelled.aborted) throw new StoppedError()
-        const value = await work(attemptOn(trx, state, bounds))
-        state.isCommitting = true
-        return value
-      } catch (error) {
-        // Kept here: a ROLLBACK that fails would take its place.
-        state.failed = { error }
-        throw error
-      }
-    })
+    const value = await db.transaction(
+      async (trx): Promise<T> => {
+        state.phase = 'prepare'
+        state.connection = await connectionOf(trx)
+        try {
+          if (cancelled.aborted) throw new StoppedError()
+          const value = await work(attemptOn(trx, state, bounds))
+          state.isCommitting = true
+          return value
+        } catch (error) {
+          // Kept here: a ROLLBACK that fails would take its place.
+          state.failed = { error }
+          throw error
+        }
+      },
+      { isolationLevel: 'read committed' },
+    )
     // Knex resolves where the callback has rejected with undefined, as a handler may.
     if (!state.failed) {
       for (const { where, nextOffset } of state.stored) bounds.offsets.committed(where, nextOffset)

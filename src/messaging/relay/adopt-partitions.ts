@@ -15,7 +15,7 @@ import type { Knex } from 'knex'
 import { AdoptionError, InvalidOptionError } from '../errors.ts'
 import { type Clock, systemClock } from '../lifecycle/clock.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
-import { requireKnown } from '../options.ts'
+import { requireKnown, requireWhole } from '../options.ts'
 import { errorType } from '../telemetry/attributes.ts'
 import type { Publisher } from '../transport.ts'
 import { boundLocks, countRestless, freeVanishedLanes, keepRenewalsOut } from './lease-queries.ts'
@@ -91,9 +91,7 @@ export async function adoptPartitions(options: AdoptPartitionsOptions): Promise<
   requireKnown(options, adoptionOptions)
   const { db, publisher, topic, signal, logger = silentLogger, clock = systemClock } = options
   const { timeoutMs = adoptionDefaults.timeoutMs } = options
-  if (!(Number.isSafeInteger(timeoutMs) && timeoutMs > 0)) {
-    throw new InvalidOptionError('timeoutMs', timeoutMs, 'a positive whole number')
-  }
+  requireWhole('timeoutMs', timeoutMs)
   const after = (await publisher.describeTopic(topic))?.partitionCount
   if (after === undefined) throw new AdoptionError(topic, 'the broker does not have it')
   const before = (await orFailed(topic, recordTopic(db, topic, after))).partitionCount
@@ -179,7 +177,7 @@ async function findObstacle(
  * Changes the count, if the topic still rests and every live worker does.
  *
  * Renewals are kept out until that commits, so no worker comes to life between
- * the look at them and the change. A worker whose lease has ended may have been
+ * the look at them and the change; each statement sees what came before the lock. A worker whose lease has ended may have been
  * frozen in the middle of a send: it loses its lanes, or it would go on with
  * them as if nothing had changed. Until it had lost them it could still mark
  * what it had sent, so then relays and consumers are looked at again; what it
@@ -187,13 +185,16 @@ async function findObstacle(
  */
 async function tryToSwitch(db: Knex, { adoption, partitionCount }: Target): Promise<boolean> {
   try {
-    return await db.transaction(async (trx) => {
-      await boundLocks(trx)
-      await keepRenewalsOut(trx)
-      if ((await countRestless(trx, adoption.adoption)) > 0) return false
-      if ((await freeVanishedLanes(trx)) > 0) return false
-      return await switchCount(trx, adoption, partitionCount)
-    })
+    return await db.transaction(
+      async (trx) => {
+        await boundLocks(trx)
+        await keepRenewalsOut(trx)
+        if ((await countRestless(trx, adoption.adoption)) > 0) return false
+        if ((await freeVanishedLanes(trx)) > 0) return false
+        return await switchCount(trx, adoption, partitionCount)
+      },
+      { isolationLevel: 'read committed' },
+    )
   } catch (error) {
     // A write of a worker that has vanished is still under way, for seconds at most.
     if (error instanceof Error && 'code' in error && error.code === LOCK_NOT_AVAILABLE) return false

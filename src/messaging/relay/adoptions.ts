@@ -15,6 +15,8 @@ export interface AdoptionsOptions {
   readonly hand: Hand
   readonly queues: PartitionQueues
   readonly heldRuns: HeldRuns
+  /** What was placed by the old count in a read that is under way stays pending. */
+  readonly onCleared: (topic: string) => void
   /** The adoptions for which nothing is on its way any more. */
   readonly onRest: (adoptions: readonly string[]) => void
 }
@@ -29,8 +31,9 @@ export class Adoptions {
 
   /** Takes note of what the relay tells. What waited to be sent there is pending again. */
   learn(topics: readonly AdoptedTopic[]): void {
-    const { destinations, hand, queues } = this.#options
+    const { destinations, hand, queues, onCleared } = this.#options
     for (const topic of destinations.adopt(topics)) {
+      onCleared(topic)
       for (const taken of queues.clear(topic)) {
         hand.drop(taken)
         hand.touch([taken.event.lane])

@@ -239,6 +239,18 @@ export class Hand {
     return this.#lanes.get(taken.event.lane)?.events.get(taken.event.seq) === taken
   }
 
+  /** The last event of a lane in hand, by `seq`; 0 when there is none. */
+  lastOf(lane: number): bigint {
+    let last = 0n
+    for (const seq of this.#lanes.get(lane)?.events.keys() ?? []) if (seq > last) last = seq
+    return last
+  }
+
+  /** Whether an event of the lane is in hand that `belongs` names. */
+  some(lane: number, belongs: (event: OutboxEvent) => boolean): boolean {
+    return [...(this.#lanes.get(lane)?.events.values() ?? [])].some(({ event }) => belongs(event))
+  }
+
   /** The `seq` of all that is in hand of these lanes. */
   inHand(plan: readonly ReadPlan[]): bigint[] {
     return plan.flatMap(({ lane }) => [...(this.#lanes.get(lane)?.events.keys() ?? [])])

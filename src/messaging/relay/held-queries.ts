@@ -72,6 +72,7 @@ export async function skipFirst(
        select outbox.id
          from outbox
         where outbox.held
+          and outbox.published_at is null
           and outbox.lane = :lane
           and outbox.aggregate_type = :aggregateType
           and outbox.aggregate_id = :aggregateId
@@ -156,6 +157,7 @@ export async function deleteIfEmpty(trx: Knex.Transaction, key: KeyRef, ruleTopi
             select 1
               from outbox
              where outbox.held
+               and outbox.published_at is null
                and outbox.lane = :lane
                and outbox.aggregate_type = :aggregateType
                and outbox.aggregate_id = :aggregateId
@@ -163,6 +165,33 @@ export async function deleteIfEmpty(trx: Knex.Transaction, key: KeyRef, ruleTopi
     { ...toColumns(key), lane: key.lane, ruleTopic },
   )
   return rowCount === 1
+}
+
+/**
+ * Makes events pending again that a key held which has been let go: another
+ * topic rule places them elsewhere now, where no key holds them. Resolves to how
+ * many they were. Served by outbox_held.
+ */
+export async function returnToPending(trx: Knex.Transaction, key: KeyRef, ruleTopic: string): Promise<number> {
+  const { rowCount } = await trx.raw<{ rowCount: number }>(
+    `update outbox
+        set held = false
+      where held
+        and published_at is null
+        and topic is null
+        and lane = :lane
+        and aggregate_type = :aggregateType
+        and aggregate_id = :aggregateId
+        and not exists (
+            select 1
+              from held_keys
+             where holder = 'relay'
+               and held_keys.topic = :ruleTopic
+               and held_keys.aggregate_type = :aggregateType
+               and held_keys.aggregate_id = :aggregateId)`,
+    { aggregateType: key.aggregateType, aggregateId: key.aggregateId, lane: key.lane, ruleTopic },
+  )
+  return rowCount
 }
 
 /** The key alone: callers hand over objects that know more, and a binding too many is an error in knex. */

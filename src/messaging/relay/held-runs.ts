@@ -24,7 +24,7 @@ import { DEADLY, type SoloLanes } from './solo-lanes.ts'
 
 /** How long a key waits whose destination rests, or whose database failed. */
 const POSTPONE_MS = 1_000
-/** How long a key waits that could not be let go yet. */
+/** How long a key waits that could not be let go yet, or of which something is still to be marked. */
 const RELEASE_AGAIN_MS = 100
 /** Runs at once: each takes memory for a batch, and the connections are few. */
 const MAX_RUNS = 8
@@ -46,6 +46,8 @@ export interface HeldRunsOptions {
   readonly draining: AbortSignal
   readonly onPublished: (count: number, where: TopicPartition) => void
   readonly onFenced: (ownership: Ownership, lanes: readonly number[]) => void
+  /** Everything of a key was published, and it is held no more. */
+  readonly onLetGo: (key: KeyRef) => void
   /** A key was let go, or something of it has changed: the lane is worth a look. */
   readonly onChange: (lanes: readonly number[]) => void
 }
@@ -71,6 +73,11 @@ export class HeldRuns {
       // A run would find out as much; with many held keys there would always be one, and the topic never idle.
       if (adopting.has(due.ref.topic)) {
         heldKeys.postpone(due.ref, POSTPONE_MS)
+        continue
+      }
+      // Sent before the refused one, and not marked yet: it may be among the held by now, and would be sent again.
+      if (hand.some(due.ref.lane, (event) => isOf(due.ref, destinations.topicOf(event), event))) {
+        heldKeys.postpone(due.ref, RELEASE_AGAIN_MS)
         continue
       }
       const running = untraced(() => this.#run(due, lease))
@@ -103,7 +110,7 @@ export class HeldRuns {
   }
 
   async #run(due: DueKey, lease: Lease): Promise<void> {
-    const { source, hand, heldKeys, holding, batchSize, maxBatchBytes, draining, logger } = this.#options
+    const { source, hand, heldKeys, holding, batchSize, maxBatchBytes, draining, logger, onLetGo } = this.#options
     const key = due.ref
     const ownership = { owner: hand.owner, leases: [lease] }
     const againInMs = await this.#obey(due, lease)
@@ -127,6 +134,7 @@ export class HeldRuns {
         }
         // Released now, or by a release whose answer was lost.
         if (hand.holdsUnder(lease)) heldKeys.forget(key)
+        onLetGo(key)
         logger.info({ ...key }, 'Held key let go')
         return
       }
@@ -221,6 +229,14 @@ export class HeldRuns {
     const { hand, heldKeys } = this.#options
     if (hand.holdsUnder(lease)) heldKeys.postpone(key, ms)
   }
+}
+
+function isOf(
+  { topic, aggregateType, aggregateId }: KeyRef,
+  topicOfEvent: string,
+  { aggregate }: OutboxEvent,
+): boolean {
+  return aggregate.id === aggregateId && aggregate.type === aggregateType && topicOfEvent === topic
 }
 
 /** As many of the first events as fit in one batch; one at least. */

@@ -14,7 +14,7 @@ import type { Shutdown } from '../lifecycle/running.ts'
 import type { Term } from '../lifecycle/term.ts'
 import { Wake } from '../lifecycle/wake.ts'
 import type { TopicRule } from '../outbox/topic-rule.ts'
-import type { AdoptedTopic, LaneGrant, Ownership, RelaySource, TopicRegistry } from '../source.ts'
+import type { AdoptedTopic, KeyRef, LaneGrant, Ownership, RelaySource, TopicRegistry } from '../source.ts'
 import { ATTR_ERROR_TYPE, ATTR_OUTBOX, outboxName } from '../telemetry/attributes.ts'
 import { getInstruments } from '../telemetry/metrics.ts'
 import { untraced } from '../telemetry/tracing.ts'
@@ -126,9 +126,11 @@ export class LaneLoop {
       ...withHolding,
       onPublished: (count: number, where: TopicPartition) => this.#settler.countApart(count, where),
     }
-    this.#heldRuns = new HeldRuns({ ...apart, skips: new Skips(apart) })
     this.#reader = new LaneReader(withHolding)
-    this.#adoptions = new Adoptions({ ...parts, heldRuns: this.#heldRuns })
+    const onLetGo = (key: KeyRef) => this.#reader.letGo(key)
+    this.#heldRuns = new HeldRuns({ ...apart, skips: new Skips(apart), onLetGo })
+    const onCleared = (topic: string) => this.#reader.dropped(topic)
+    this.#adoptions = new Adoptions({ ...parts, heldRuns: this.#heldRuns, onCleared })
   }
 
   /** Takes over the lanes that the relay says are ours. */
@@ -268,8 +270,15 @@ export class LaneLoop {
     const { owner, leases } = this.#hand.ownership(lanes)
     await source.release(
       owner,
-      leases.map((lease) => ({ ...lease, doubt: this.#doubts.of(lease.lane) })),
+      leases.map((lease) => ({ ...lease, doubt: this.#doubtOf(lease.lane) })),
     )
+  }
+
+  /** After a cancellation something may be in hand that was accepted and could not be marked. */
+  #doubtOf(lane: number): bigint {
+    const [doubt, inHand] = [this.#doubts.of(lane), this.#hand.lastOf(lane)]
+    if (inHand > doubt) return inHand
+    return doubt
   }
 
   #fenced({ leases }: Ownership, fencedLanes: readonly number[]): void {

@@ -53,6 +53,10 @@ export class LaneReader {
   readonly #options: LaneReaderOptions
   /** Where something failed while a read was under way: what the read brings for it is out of order. */
   readonly #failedDuringRead = new Set<string>()
+  /** Topics of which something was dropped while a read was under way. */
+  readonly #droppedDuringRead = new Set<string>()
+  /** Keys that were let go while a read was under way. */
+  readonly #letGoDuringRead = new Set<string>()
   /** Lanes of one read at most. A long outage leaves so much to look past that all at once would take too long. */
   #laneLimit = LANE_COUNT
   /** What the last read left out. */
@@ -65,6 +69,16 @@ export class LaneReader {
   /** Notes that a destination has failed. */
   failed(where: TopicPartition): void {
     this.#failedDuringRead.add(nameOf(where))
+  }
+
+  /** Notes that what waited for a topic has been dropped: what comes behind it in this read is to be read again too. */
+  dropped(topic: string): void {
+    this.#droppedDuringRead.add(topic)
+  }
+
+  /** Notes that a key was let go: what this read has of it may have been published since. */
+  letGo(key: KeyRef): void {
+    this.#letGoDuringRead.add(nameOfKey(key))
   }
 
   /** Reads once and queues what came; resolves to whether to go on at once. Waits a little after a failure. */
@@ -83,6 +97,8 @@ export class LaneReader {
     if (plan.length === 0) return false
 
     this.#failedDuringRead.clear()
+    this.#droppedDuringRead.clear()
+    this.#letGoDuringRead.clear()
     const startedAt = clock.now()
     try {
       const takenCount = await this.#read(plan, room.bytes, exclusions)
@@ -166,7 +182,7 @@ export class LaneReader {
       for (const event of events) {
         const key = refOf(destinations.topicOf(event), event)
         if (heldKeys.has(key.topic, event)) followed.set(nameOfKey(key), key)
-        else if (left.size > 0 && left.has(nameOfKey(key))) hand.touch([event.lane])
+        else if (this.#isToBeReadAgain(key, left)) hand.touch([event.lane])
         else if (await this.#queueOne(event, key.topic, { now, filled, lease: leases.get(event.lane) }))
           taken.push(event)
         else left.add(nameOfKey(key))
@@ -177,6 +193,13 @@ export class LaneReader {
     }
     for (const key of followed.values()) holding.follow(key)
     return taken.length
+  }
+
+  #isToBeReadAgain({ topic, ...ref }: KeyRef, left: ReadonlySet<string>): boolean {
+    const [letGo, dropped] = [this.#letGoDuringRead, this.#droppedDuringRead]
+    if (left.size + letGo.size + dropped.size === 0) return false
+    const name = nameOfKey({ topic, ...ref })
+    return left.has(name) || letGo.has(name) || dropped.has(topic)
   }
 
   async #queueOne(

@@ -104,7 +104,7 @@ export async function claimLanes(db: Knex, owner: string, lanes: readonly number
      update lane_leases
         set owner = :owner,
             token = lane_leases.token + 1,
-            crashes = lane_leases.crashes + wanted.is_taken_over::integer,
+            crashes = least(lane_leases.crashes + wanted.is_taken_over::integer, 32767),
             doubt = case when wanted.is_taken_over then (select last_value from outbox_seq_seq) else lane_leases.doubt end
        from wanted
       where lane_leases.lane = wanted.lane
@@ -203,7 +203,7 @@ export async function freeVanishedLanes(trx: Knex.Transaction): Promise<number> 
           for update nowait)
      update lane_leases
         set owner = null,
-            crashes = crashes + 1,
+            crashes = least(crashes + 1, 32767),
             doubt = (select last_value from outbox_seq_seq)
        from vanished
       where lane_leases.lane = vanished.lane`,

@@ -62,10 +62,13 @@ export class Leases {
     }
   }
 
-  /** Renews and nothing more: while the workers drain, nothing is handed out. */
+  /** Renews, and tells what was lost: while the workers drain, nothing is handed out. */
   async renewOnly(): Promise<void> {
     const { working } = this.#options.crew
-    if (working.length > 0) await this.#renew(working, () => {})
+    if (working.length === 0) return
+    await this.#renew(working, ({ lanes }) => {
+      for (const member of working) this.#tellLost(member, lanes)
+    })
   }
 
   /** Renews, and tells the workers for how long; `learn` comes first, so that none goes on with a lane that it has lost. */
@@ -103,6 +106,15 @@ export class Leases {
     })
     member.grants.clear()
     for (const grant of grants) member.grants.set(grant.lane, grant)
+    this.#handOut(member)
+  }
+
+  /** A worker that was frozen as it drained would send under a lease that is another's by now. */
+  #tellLost(member: CrewMember, lanes: DirectoryView['lanes']): void {
+    const owned = new Map(lanes.flatMap(({ lane, owner, token }) => (owner === member.owner ? [[lane, token]] : [])))
+    const lost = [...member.grants].filter(([lane, { token }]) => owned.get(lane) !== token)
+    if (lost.length === 0) return
+    for (const [lane] of lost) member.grants.delete(lane)
     this.#handOut(member)
   }
 

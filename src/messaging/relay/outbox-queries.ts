@@ -152,6 +152,9 @@ export async function countAttempt(db: Knex, ownership: Ownership, event: Outbox
  * Moves up to a thousand pending events of a key out of the pending index; the
  * rest is moved when the relay meets it. The caller holds the key's row and the
  * lane's lease. Served by outbox_pending.
+ *
+ * What is pending is asked twice: where a mark is under way, Postgres waits for
+ * it and then looks at the row again by the outer conditions alone.
  */
 export async function moveToHeld(trx: Knex.Transaction, key: KeyRef, ruleTopic: string): Promise<number> {
   const { rowCount } = await trx.raw<{ rowCount: number }>(
@@ -167,7 +170,9 @@ export async function moveToHeld(trx: Knex.Transaction, key: KeyRef, ruleTopic: 
                and aggregate_id = :aggregateId
                and coalesce(topic, :ruleTopic) = :topic
              order by seq
-             limit 1000)`,
+             limit 1000)
+        and published_at is null
+        and not held`,
     { ...toKeyColumns(key), ruleTopic },
   )
   return rowCount
@@ -197,6 +202,7 @@ export async function selectHeld(
                             payload::text as payload, headers, traceparent, tracestate, occurred_at, created_at, topic
                        from outbox
                       where held
+                        and published_at is null
                         and lane = :lane
                         and aggregate_type = :aggregateType
                         and aggregate_id = :aggregateId

@@ -190,11 +190,8 @@ export class PartitionQueue {
     const batch = given.filter(wanted)
     const [first] = batch
     if (first === undefined || cancelled.aborted) return null
-    const traced = { attempt, isReplay: false }
-    const error = await this.#send(
-      batch.map(({ event }) => event),
-      traced,
-    )
+    const events = batch.map(({ event }) => event)
+    const error = await this.#send(events, { attempt, isReplay: false })
     if (error === null) {
       onPublished(batch, this.where)
       return null

@@ -2,7 +2,14 @@
 import type { Knex } from 'knex'
 import type { TopicRule } from '../outbox/topic-rule.ts'
 import type { KeyRef, LaneDirectory, Ownership, RelaySource, Settlement, TopicRegistry } from '../source.ts'
-import { deleteIfEmpty, lockHeldKey, selectHeldKeys, skipFirst, upsertHeldKey } from './held-queries.ts'
+import {
+  deleteIfEmpty,
+  lockHeldKey,
+  returnToPending,
+  selectHeldKeys,
+  skipFirst,
+  upsertHeldKey,
+} from './held-queries.ts'
 import {
   boundLocks,
   claimLanes,
@@ -25,15 +32,22 @@ import { recordTopic, selectTopic } from './topic-queries.ts'
 
 /** Events for one relay worker, from `db`'s outbox. */
 export function createPostgresSource({ db, topicFor }: { db: Knex; topicFor: TopicRule }): RelaySource {
-  /** Runs `work` under the key's lane lease, or not at all when it is lost. */
+  /**
+   * Runs `work` under the key's lane lease, or not at all when it is lost. Each
+   * statement sees what the one before it has waited for, whatever isolation
+   * the database has as its default.
+   */
   async function fenced(ownership: Ownership, work: (trx: Knex.Transaction) => Promise<number>): Promise<Settlement> {
-    return await db.transaction(async (trx) => {
-      await boundLocks(trx)
-      if (!(await lockLease(trx, ownership))) {
-        return { changed: 0, fencedLanes: ownership.leases.map(({ lane }) => lane) }
-      }
-      return { changed: await work(trx), fencedLanes: [] }
-    })
+    return await db.transaction(
+      async (trx) => {
+        await boundLocks(trx)
+        if (!(await lockLease(trx, ownership))) {
+          return { changed: 0, fencedLanes: ownership.leases.map(({ lane }) => lane) }
+        }
+        return { changed: await work(trx), fencedLanes: [] }
+      },
+      { isolationLevel: 'read committed' },
+    )
   }
   const ruleTopic = (key: KeyRef) => topicFor(key.aggregateType)
 
@@ -56,7 +70,9 @@ export function createPostgresSource({ db, topicFor }: { db: Knex; topicFor: Top
     releaseKey: async (ownership, key) => {
       const { changed } = await fenced(ownership, async (trx) => {
         await lockHeldKey(trx, key)
-        return Number(await deleteIfEmpty(trx, key, ruleTopic(key)))
+        const isReleased = await deleteIfEmpty(trx, key, ruleTopic(key))
+        if (isReleased && ruleTopic(key) !== key.topic) await returnToPending(trx, key, ruleTopic(key))
+        return Number(isReleased)
       })
       return changed === 1
     },

@@ -5,6 +5,7 @@ import { silentLogger } from '../../../src/messaging/lifecycle/logger.ts'
 import { defaultTopicFor } from '../../../src/messaging/outbox/topic-rule.ts'
 import { inlineLine } from '../../../src/messaging/relay/line.ts'
 import { runWorker } from '../../../src/messaging/relay/worker.ts'
+import type { AdoptedTopic } from '../../../src/messaging/source.ts'
 import type { InMemoryOutbox } from '../../../src/messaging/testing/in-memory-outbox.ts'
 import type { Publisher } from '../../../src/messaging/transport.ts'
 
@@ -13,11 +14,15 @@ const LANES = Array.from({ length: 64 }, (_, lane) => lane)
 export interface LoneWorker {
   /** Tells it that lanes have something new. */
   wake(lanes: readonly number[]): void
+  /** Tells it of topics whose partition count is being changed. */
+  tellTopics(topics: readonly AdoptedTopic[]): void
   /** All of its lanes are lost, and are its own again under other leases. */
   loseAndRegain(): Promise<void>
   /** All of its lanes are somebody else's, and it does not hear of that. */
   rob(): Promise<void>
   stop(): Promise<void>
+  /** Ends it without patience: what is in hand is left. */
+  cancel(): Promise<void>
 }
 
 /** Starts it. Its leases are certain for ever. */
@@ -51,6 +56,7 @@ export async function startLoneWorker(
   })
   return {
     wake: (lanes: readonly number[]) => line.relay.post({ kind: 'wake', lanes }),
+    tellTopics: (topics) => line.relay.post({ kind: 'topics', topics }),
     loseAndRegain: async () => {
       line.relay.post({ kind: 'lanes', owner, grants: [] })
       outbox.expire(owner)
@@ -59,6 +65,10 @@ export async function startLoneWorker(
     rob: async () => {
       outbox.expire(owner)
       await outbox.claim(randomUUID(), LANES)
+    },
+    cancel: async () => {
+      line.relay.post({ kind: 'cancel' })
+      await running
     },
     stop: async () => {
       line.relay.post({ kind: 'drain' })
