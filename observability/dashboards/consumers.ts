@@ -84,7 +84,8 @@ export const consumers: Board = {
           unit: 'short',
           queries: [
             [
-              `sum by (messaging_destination_name, error_type) (increase(outbox_dead_lettered_messages_total{${J}}[$__rate_interval]))`,
+              // The first of its kind makes its series appear, at 1, which is no increase.
+              `sum by (messaging_destination_name, error_type) ((outbox_dead_lettered_messages_total{${J}} unless outbox_dead_lettered_messages_total{${J}} offset $__rate_interval) or increase(outbox_dead_lettered_messages_total{${J}}[$__rate_interval]))`,
               '{{messaging_destination_name}} {{error_type}}',
             ],
           ],

@@ -204,7 +204,7 @@ function readExpression(expr: string): { metrics: string[]; labels: string[] } {
       labels.push(...inside.split(',').map((label) => label.trim()))
       return ''
     })
-    .replaceAll(/\[[^\]]*\]/g, '')
+    .replaceAll(/\[[^\]]*\]|\boffset \S+/g, '')
   const words = [...withoutLabels.matchAll(/[a-zA-Z_][\w:]*(?!\w*\s*\()/g)].map(([word]) => word)
   const metrics = words.filter((word) => word.includes('_') || word === 'ALERTS')
   return {
