@@ -103,7 +103,7 @@ test('the metrics of a service that has done some work', async () => {
   })
 
   // Without those that come with a fault, such as a broker that is still starting.
-  const faults = /^outbox_(consumer_crashes|relay_retries|topic_paused|traces_detached|dead_lettered)/
+  const faults = /^outbox_(relay_retries|topic_paused|traces_detached|dead_lettered)/
   const ours = types.filter((type = '') => /^(outbox|messaging|service|process)_/.test(type) && !faults.test(type))
   expect(ours).toMatchSnapshot()
 })

@@ -18,6 +18,7 @@ import { untraced } from '../telemetry/tracing.ts'
 import type { ActiveSubscription, BatchOutcome, StartOffset, TopicPartition } from '../transport.ts'
 import { Board } from './board.ts'
 import type { ConsumerContext } from './context.ts'
+import { startAtZero } from './count.ts'
 import { defaultAggregateTypeOf } from './decode.ts'
 import { createDelivery } from './deliver.ts'
 import { describe } from './describe.ts'
@@ -86,6 +87,7 @@ export function startConsumer(options: ConsumerOptions): Consumer {
         audit: new OrderAudit(groupId, logger),
         draining,
       }
+      startAtZero(groupId, topics)
       while (!draining.aborted) {
         wentBack = new AbortController()
         const { signal } = wentBack

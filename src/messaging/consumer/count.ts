@@ -3,6 +3,7 @@ import {
   ATTR_DESTINATION,
   ATTR_ERROR_TYPE,
   ATTR_GROUP,
+  ATTR_KIND,
   ATTR_OPERATION_NAME,
   ATTR_OUTBOX,
   ATTR_RESULT,
@@ -13,6 +14,17 @@ import {
 import { getInstruments } from '../telemetry/metrics.ts'
 import type { DeliveryResult } from '../telemetry/tracing.ts'
 import type { EventDelivery } from './decode.ts'
+
+/** A counter that appears with its first fault is no increase to Prometheus: that fault would go unseen. */
+export function startAtZero(group: string, topics: readonly string[]): void {
+  const { rebalances, crashes, orderViolations } = getInstruments()
+  for (const counter of [rebalances, crashes]) counter.add(0, { [ATTR_GROUP]: group })
+  for (const topic of topics) {
+    for (const kind of ['gap', 'reversal']) {
+      orderViolations.add(0, { [ATTR_GROUP]: group, [ATTR_DESTINATION]: topic, [ATTR_KIND]: kind })
+    }
+  }
+}
 
 /** Counts deliveries to `group` that came to the same result. */
 export function countDeliveries(group: string, topic: string, result: DeliveryResult, count = 1): void {
