@@ -50,6 +50,15 @@ export interface Board {
 
 const DATASOURCE = { type: 'prometheus', uid: '$datasource' } as const
 
+/** What the variables of every dashboard ask for their values. */
+export const variableQueries = {
+  outbox_name: 'label_values(outbox_pending_count, outbox_name)',
+  job: 'label_values(service_thread_up, job)',
+} as const
+
+/** What every dashboard marks on its graphs. */
+export const annotationQuery = 'ALERTS{alertname=~"Outbox.+", alertstate="firing"}'
+
 /** The dashboard as Grafana reads it. */
 export function buildBoard({ uid, title, description, rows }: Board): Dashboard {
   const builder = new DashboardBuilder(title)
@@ -69,15 +78,15 @@ export function buildBoard({ uid, title, description, rows }: Board): Dashboard 
         .targetBlank(true),
     )
     .withVariable(new DatasourceVariableBuilder('datasource').label('Data source').type('prometheus'))
-    .withVariable(labelVariable('outbox_name', 'Outbox', 'label_values(outbox_pending_count, outbox_name)'))
-    .withVariable(labelVariable('job', 'Job', 'label_values(service_thread_up, job)'))
+    .withVariable(labelVariable('outbox_name', 'Outbox'))
+    .withVariable(labelVariable('job', 'Job'))
     .annotation(
       new AnnotationQueryBuilder()
         .name('Alerts')
         .datasource(DATASOURCE)
         .enable(true)
         .iconColor('red')
-        .expr('ALERTS{alertname=~"Outbox.+", alertstate="firing"}'),
+        .expr(annotationQuery),
     )
   for (const row of rows) {
     builder.withRow(new RowBuilder(row.title))
@@ -86,11 +95,11 @@ export function buildBoard({ uid, title, description, rows }: Board): Dashboard 
   return builder.build()
 }
 
-function labelVariable(name: string, label: string, query: string) {
+function labelVariable(name: keyof typeof variableQueries, label: string) {
   return new QueryVariableBuilder(name)
     .label(label)
     .datasource(DATASOURCE)
-    .query(query)
+    .query(variableQueries[name])
     .refresh(VariableRefresh.OnTimeRangeChanged)
     .includeAll(true)
     .allValue('.*')

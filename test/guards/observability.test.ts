@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url'
 import { expect, test } from '@jest/globals'
 import { parse } from 'yaml'
 import { boards, dashboardFiles } from '../../observability/dashboards/all.ts'
+import { annotationQuery, variableQueries } from '../../observability/dashboards/board.ts'
 import { knownMetrics, queryableLabels, queryableNames } from '../../observability/metric-names.ts'
 import { metricsDocument } from '../../observability/metrics-doc.ts'
 import { catalogue } from '../../src/messaging/telemetry/catalogue.ts'
@@ -31,6 +32,13 @@ const panels = boards.flatMap((board) =>
   board.rows.flatMap((row) => row.panels.map((panel) => ({ ...panel, board: board.uid }))),
 )
 
+/** Everything that a dashboard asks of Prometheus. What a variable asks is Grafana's own function over an expression. */
+const dashboardExpressions = [
+  ...panels.flatMap(({ queries }) => queries.map(([expr]) => expr)),
+  ...Object.values(variableQueries).map((query) => /^label_values\((.+), \w+\)$/.exec(query)?.[1] ?? query),
+  annotationQuery,
+]
+
 test('the dashboards that are committed are those that the code makes', async () => {
   const made = dashboardFiles()
   const committed = (await readdir(join(root, 'observability/dashboards'))).filter((name) => name.endsWith('.json'))
@@ -43,13 +51,10 @@ test('docs/metrics.md is what the catalogue says', async () => {
   expect(await text('docs/metrics.md')).toBe(metricsDocument())
 })
 
-test('alerts and panels ask only for metrics and labels that exist', () => {
+test('alerts and dashboards ask only for metrics and labels that exist', () => {
   const names = queryableNames()
   const labels = queryableLabels()
-  const expressions = [
-    ...rules.map(({ expr }) => expr),
-    ...panels.flatMap(({ queries }) => queries.map(([expr]) => expr)),
-  ]
+  const expressions = [...rules.map(({ expr }) => expr), ...dashboardExpressions]
 
   const unknown = expressions.flatMap((expr) => {
     const used = readExpression(expr)
@@ -60,6 +65,21 @@ test('alerts and panels ask only for metrics and labels that exist', () => {
   })
 
   expect(unknown).toEqual([])
+})
+
+test('a variable takes its values from a label that the metric has', () => {
+  const asked = Object.entries(variableQueries).map(([name, query]) => {
+    const [, metric, label = ''] = /^label_values\((\w+), (\w+)\)$/.exec(query) ?? []
+    const known = knownMetrics.find(({ prometheus }) => prometheus === metric)
+    const labels = [
+      ...(known?.attributes ?? []).map((attribute) => attribute.replaceAll(/\W/g, '_')),
+      'job',
+      'instance',
+    ]
+    return { name, label, exists: known !== undefined && labels.includes(label) }
+  })
+
+  expect(asked).toEqual(Object.keys(variableQueries).map((name) => ({ name, label: name, exists: true })))
 })
 
 test('a name that does not exist would be found', () => {
@@ -163,23 +183,22 @@ withPromtool(
   180_000,
 )
 
-withPromtool('promtool accepts the expression of every panel', async () => {
-  const expressions = panels.flatMap(({ queries }) => queries.map(([expr]) => expr))
+withPromtool('promtool accepts every expression of the dashboards', async () => {
   const file = {
     groups: [
       {
-        name: 'panels',
-        rules: expressions.map((expr, index) => ({
-          record: `panel:expression:${index}`,
+        name: 'dashboards',
+        rules: dashboardExpressions.map((expr, index) => ({
+          record: `dashboard:expression:${index}`,
           expr: expr.replaceAll('$__rate_interval', '5m').replaceAll(/\$\w+/g, 'x'),
         })),
       },
     ],
   }
-  const dir = await mkdtemp(join(tmpdir(), 'panels-'))
-  await writeFile(join(dir, 'panels.yaml'), JSON.stringify(file))
+  const dir = await mkdtemp(join(tmpdir(), 'dashboards-'))
+  await writeFile(join(dir, 'dashboards.yaml'), JSON.stringify(file))
   try {
-    expect(execFileSync('promtool', ['check', 'rules', join(dir, 'panels.yaml')], { encoding: 'utf8' })).toContain(
+    expect(execFileSync('promtool', ['check', 'rules', join(dir, 'dashboards.yaml')], { encoding: 'utf8' })).toContain(
       'SUCCESS',
     )
   } finally {
