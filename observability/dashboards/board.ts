@@ -8,6 +8,7 @@ import {
   DatasourceVariableBuilder,
   QueryVariableBuilder,
   RowBuilder,
+  TextBoxVariableBuilder,
   ThresholdsConfigBuilder,
   ThresholdsMode,
   VariableRefresh,
@@ -33,6 +34,8 @@ export interface Panel {
   readonly width?: number
   /** Where green ends. */
   readonly redFrom?: number
+  /** The alerts on what it shows: it has a link to the runbook of each. @defaultValue none */
+  readonly alerts?: readonly string[]
 }
 
 export interface Row {
@@ -80,6 +83,7 @@ export function buildBoard({ uid, title, description, rows }: Board): Dashboard 
     .withVariable(new DatasourceVariableBuilder('datasource').label('Data source').type('prometheus'))
     .withVariable(labelVariable('outbox_name', 'Outbox'))
     .withVariable(labelVariable('job', 'Job'))
+    .withVariable(new TextBoxVariableBuilder('runbooks').label('Runbooks').defaultValue('docs/operating.md'))
     .annotation(
       new AnnotationQueryBuilder()
         .name('Alerts')
@@ -113,8 +117,17 @@ function buildPanel(panel: Panel) {
     .datasource(DATASOURCE)
     .span(panel.width ?? 12)
     .height(8)
+    .links((panel.alerts ?? []).map(runbookLink))
   for (const [expr, legend] of panel.queries) builder.withTarget(buildQuery(panel, expr, legend))
   return builder
+}
+
+/** Where the runbooks are is asked of the dashboard: nobody but its owner knows. */
+function runbookLink(alert: string) {
+  return new DashboardLinkBuilder(`Runbook: ${alert}`)
+    .type(DashboardLinkType.Link)
+    .url(`$runbooks#${alert.toLowerCase()}`)
+    .targetBlank(true)
 }
 
 function createBuilder(panel: Panel) {

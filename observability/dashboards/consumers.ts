@@ -16,6 +16,7 @@ export const consumers: Board = {
           description:
             'Processed is the good one. Duplicates are dropped; retries come back; dead-lettered ones were given up.',
           unit: 'short',
+          alerts: ['OutboxDedupeNotRunning'],
           queries: [
             [
               `sum by (messaging_consumer_group_name, outbox_result) (rate(outbox_consumer_processed_messages_total{${J}}[$__rate_interval]))`,
@@ -43,6 +44,7 @@ export const consumers: Board = {
           title: 'Lag',
           description: 'Records before each group, as its client last heard. It freezes with a client that is stuck.',
           unit: 'short',
+          alerts: ['OutboxConsumerLagGrowing'],
           queries: [
             [
               `sum by (messaging_consumer_group_name, messaging_destination_name) (outbox_consumer_lag{${J}})`,
@@ -71,6 +73,7 @@ export const consumers: Board = {
           description:
             'Share of deliveries that had been processed before. Some come with every restart of a relay or a group.',
           unit: 'percentunit',
+          alerts: ['OutboxDuplicateRatioHigh'],
           queries: [
             [
               `sum by (messaging_consumer_group_name) (rate(outbox_consumer_processed_messages_total{outbox_result="duplicate", ${J}}[$__rate_interval])) / sum by (messaging_consumer_group_name) (rate(outbox_consumer_processed_messages_total{${J}}[$__rate_interval]))`,
@@ -82,6 +85,7 @@ export const consumers: Board = {
           title: 'Given up',
           description: 'Events set aside as dead letters, by reason.',
           unit: 'short',
+          alerts: ['OutboxDeadLettered'],
           queries: [
             [
               // The first of its kind makes its series appear, at 1, which is no increase.

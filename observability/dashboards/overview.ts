@@ -17,6 +17,7 @@ export const overview: Board = {
           unit: 'percentunit',
           kind: 'stat',
           width: 4,
+          alerts: ['OutboxPublishDelayBudgetBurnFast', 'OutboxPublishDelayBudgetBurnSlow'],
           queries: [
             [
               `sum by (outbox_name) (rate(outbox_publish_delay_seconds_bucket{${O}, le="5"}[24h])) / sum by (outbox_name) (rate(outbox_publish_delay_seconds_count{${O}}[24h]))`,
@@ -32,6 +33,7 @@ export const overview: Board = {
           kind: 'stat',
           width: 4,
           redFrom: 60,
+          alerts: ['OutboxOldestPendingTooOld'],
           queries: [[`max by (outbox_name) (outbox_pending_oldest_age_seconds{${O}})`, '{{outbox_name}}']],
         },
         {
@@ -41,6 +43,7 @@ export const overview: Board = {
           kind: 'stat',
           width: 4,
           redFrom: 100_000,
+          alerts: ['OutboxTelemetryAbsent', 'OutboxBacklogGrowing'],
           queries: [[`max by (outbox_name) (outbox_pending_count{${O}})`, '{{outbox_name}}']],
         },
         {
@@ -51,6 +54,7 @@ export const overview: Board = {
           kind: 'stat',
           width: 4,
           redFrom: 1,
+          alerts: ['OutboxKeyParked'],
           queries: [[`max by (outbox_name) (outbox_parked_keys{${O}})`, '{{outbox_name}}']],
         },
         {
@@ -60,6 +64,7 @@ export const overview: Board = {
           kind: 'stat',
           width: 4,
           redFrom: 1,
+          alerts: ['OutboxDeadLetterUnattended'],
           queries: [[`max by (outbox_name) (outbox_dead_letter_count{${O}})`, '{{outbox_name}}']],
         },
         {
@@ -94,6 +99,7 @@ export const overview: Board = {
           title: 'Backlog',
           description: 'Events that wait for the relay.',
           unit: 'short',
+          alerts: ['OutboxBacklogGrowing'],
           queries: [[`max by (outbox_name) (outbox_pending_count{${O}})`, '{{outbox_name}}']],
         },
         {
@@ -122,6 +128,7 @@ export const overview: Board = {
           title: 'Error budget burn',
           description: '1 uses the budget up in exactly 30 days. Fast burn pages at 14.4 over an hour.',
           unit: 'short',
+          alerts: ['OutboxPublishDelayBudgetBurnFast', 'OutboxPublishDelayBudgetBurnSlow'],
           queries: [
             [`outbox:publish_slow:ratio_rate1h{${O}} / 0.001`, '1 h'],
             [`outbox:publish_slow:ratio_rate6h{${O}} / 0.001`, '6 h'],

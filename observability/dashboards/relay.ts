@@ -15,6 +15,7 @@ export const relay: Board = {
           title: 'Published by topic',
           description: 'Events accepted by the broker and marked, a second.',
           unit: 'short',
+          alerts: ['OutboxRelayStalled'],
           queries: [
             [
               `sum by (messaging_destination_name) (rate(outbox_relay_published_messages_total{${O}}[$__rate_interval]))`,
@@ -70,6 +71,7 @@ export const relay: Board = {
           title: 'Held and parked keys',
           description: 'Held keys are tried again by themselves; parked ones wait for an operator.',
           unit: 'short',
+          alerts: ['OutboxKeyParked'],
           queries: [
             [`max by (outbox_name) (outbox_held_keys{${O}})`, 'held'],
             [`max by (outbox_name) (outbox_parked_keys{${O}})`, 'parked'],
@@ -80,6 +82,7 @@ export const relay: Board = {
           description:
             '1 while a topic is paused, has another number of partitions than recorded, or too few replicas.',
           unit: 'short',
+          alerts: ['OutboxTopicPaused'],
           queries: [
             [
               `max by (messaging_destination_name) (outbox_topic_paused{${O}})`,
@@ -96,6 +99,7 @@ export const relay: Board = {
           title: 'Send errors',
           description: 'Share of messages whose send failed, by topic.',
           unit: 'percentunit',
+          alerts: ['OutboxPublishErrorRatioHigh'],
           queries: [
             [
               'sum by (messaging_destination_name) (rate(messaging_client_sent_messages_total{error_type!="", job=~"$job"}[$__rate_interval])) / sum by (messaging_destination_name) (rate(messaging_client_sent_messages_total{job=~"$job"}[$__rate_interval]))',
@@ -118,6 +122,7 @@ export const relay: Board = {
           title: 'Since the last round',
           description: 'How long ago each relay thread last went round. Seconds when all is well.',
           unit: 's',
+          alerts: ['OutboxRelayLoopDead'],
           queries: [
             [
               `time() - max by (instance, thread) (outbox_relay_last_poll_timestamp_seconds{${O}})`,

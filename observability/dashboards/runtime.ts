@@ -56,6 +56,7 @@ export const runtime: Board = {
           title: 'Waiting for a connection',
           description: 'Callers that wait. More than none for minutes means slow statements or too small a pool.',
           unit: 'short',
+          alerts: ['OutboxDbPoolSaturated'],
           queries: [
             [
               `max by (instance, thread, db_client_connection_pool_name) (db_client_connection_pending_requests{${J}})`,
@@ -94,6 +95,7 @@ export const runtime: Board = {
           title: 'Event loop delay',
           description: 'One in a hundred turns comes this late, or later. A relay loses its lanes at 5 s.',
           unit: 's',
+          alerts: ['OutboxEventLoopDelayHigh'],
           queries: [
             [`max by (instance, thread) (nodejs_eventloop_delay_p99_seconds{${J}})`, '{{instance}} {{thread}}'],
           ],
@@ -149,6 +151,7 @@ export const runtime: Board = {
           title: 'Spans',
           description: 'Spans handed to the exporter a second, by what became of them.',
           unit: 'short',
+          alerts: ['OutboxSpansDropped'],
           queries: [
             [
               `sum by (error_type) (rate(otel_sdk_processor_span_processed_total{${J}}[$__rate_interval]))`,

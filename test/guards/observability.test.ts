@@ -131,6 +131,24 @@ test('every alert says what it is, how grave it is, and where to look', () => {
   }
 })
 
+test('the dashboard that an alert names shows what it is about, and leads back to its runbook', () => {
+  const asked = (expr: string): string[] =>
+    readExpression(expr).metrics.flatMap((name) => {
+      const rule = rules.find(({ record }) => record === name)
+      return rule === undefined ? [name] : [name, ...asked(rule.expr)]
+    })
+  const links = panels.flatMap((panel) => (panel.alerts ?? []).map((alert) => ({ alert, panel })))
+  const linked = links.map(({ alert, panel: { board } }) => `${alert} on /d/${board}`)
+
+  const astray = links.filter(({ alert, panel }) => {
+    const rule = alerts.find((each) => each.alert === alert)
+    const shown = panel.queries.flatMap(([expr]) => asked(expr))
+    return rule === undefined || !asked(rule.expr).some((name) => shown.includes(name))
+  })
+  expect(astray).toEqual([])
+  for (const { alert, annotations } of alerts) expect(linked).toContain(`${alert} on ${annotations?.dashboard_url}`)
+})
+
 test('docs/operating.md has one section for each alert, and none for others', async () => {
   const sections = [...(await text('docs/operating.md')).matchAll(/^### (Outbox\w+)$/gm)].map(([, name]) => name)
 
