@@ -11,9 +11,12 @@ import {
   KAFKA,
   outboxName,
 } from '../telemetry/attributes.ts'
+import { rememberErrorTypes } from '../telemetry/error-types.ts'
 import { getInstruments } from '../telemetry/metrics.ts'
 import type { DeliveryResult } from '../telemetry/tracing.ts'
 import type { EventDelivery } from './decode.ts'
+
+const typeOf = rememberErrorTypes()
 
 /** A counter that appears with its first fault is no increase to Prometheus: that fault would go unseen. */
 export function startAtZero(group: string, topics: readonly string[]): void {
@@ -44,7 +47,7 @@ export function countDeadLetter(topic: string, reason: string): void {
   getInstruments().deadLettered.add(1, {
     [ATTR_OUTBOX]: outboxName(),
     [ATTR_DESTINATION]: topic,
-    [ATTR_ERROR_TYPE]: reason,
+    [ATTR_ERROR_TYPE]: typeOf(reason),
   })
 }
 
@@ -55,6 +58,6 @@ export function recordDuration(group: string, topic: string, ms: number, reason:
     [ATTR_OPERATION_NAME]: 'process',
     [ATTR_DESTINATION]: topic,
     [ATTR_GROUP]: group,
-    ...(reason === null ? {} : { [ATTR_ERROR_TYPE]: reason }),
+    ...(reason === null ? {} : { [ATTR_ERROR_TYPE]: typeOf(reason) }),
   })
 }

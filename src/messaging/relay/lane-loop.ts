@@ -15,7 +15,8 @@ import type { Term } from '../lifecycle/term.ts'
 import { Wake } from '../lifecycle/wake.ts'
 import type { TopicRule } from '../outbox/topic-rule.ts'
 import type { AdoptedTopic, KeyRef, LaneGrant, Ownership, RelaySource, TopicRegistry } from '../source.ts'
-import { ATTR_ERROR_TYPE, ATTR_OUTBOX, outboxName } from '../telemetry/attributes.ts'
+import { ATTR_OUTBOX, outboxName } from '../telemetry/attributes.ts'
+import { countRetry } from '../telemetry/measure.ts'
 import { getInstruments } from '../telemetry/metrics.ts'
 import { untraced } from '../telemetry/tracing.ts'
 import type { Publisher, TopicPartition, TopicSpec } from '../transport.ts'
@@ -240,7 +241,7 @@ export class LaneLoop {
     this.#solo.survived(events.filter((taken) => this.#hand.has(taken)).map(({ event }) => event))
     for (const taken of events) this.#hand.drop(taken)
     this.#hand.touch(events.map(({ event }) => event.lane))
-    getInstruments().retries.add(1, { [ATTR_OUTBOX]: outboxName(), [ATTR_ERROR_TYPE]: error.reason })
+    countRetry(error)
     this.#wake.wake()
   }
 

@@ -69,8 +69,8 @@ export function outboxName(): string {
 
 /**
  * What an error is called in `error.type`: the `reason`, `code` or class that it
- * states, bounded in length and alphabet. Never its message, which may hold
- * values.
+ * states, bounded in length and alphabet, and for metrics also in number by
+ * `rememberErrorTypes`. Never its message, which may hold values.
  */
 export function errorType(error: unknown): string {
   const stated = statedType(error)

@@ -10,7 +10,10 @@ import {
   KAFKA,
   outboxName,
 } from './attributes.ts'
+import { rememberErrorTypes } from './error-types.ts'
 import { getInstruments } from './metrics.ts'
+
+const typeOf = rememberErrorTypes()
 
 /** Measures one send of `count` events: how long it took, and whether it failed. */
 export function measureSend(send: {
@@ -24,11 +27,16 @@ export function measureSend(send: {
     [ATTR_SYSTEM]: KAFKA,
     [ATTR_OPERATION_NAME]: 'send',
     [ATTR_DESTINATION]: send.topic,
-    ...(send.failure === null ? {} : { [ATTR_ERROR_TYPE]: errorType(send.failure) }),
+    ...(send.failure === null ? {} : { [ATTR_ERROR_TYPE]: typeOf(errorType(send.failure)) }),
   }
   const instruments = getInstruments()
   instruments.sentMessages.add(send.count, attributes)
   instruments.clientOperationDuration.record(send.seconds, attributes)
+}
+
+/** Counts that what a send has failed with makes another attempt necessary. */
+export function countRetry(failure: Error): void {
+  getInstruments().retries.add(1, { [ATTR_OUTBOX]: outboxName(), [ATTR_ERROR_TYPE]: typeOf(errorType(failure)) })
 }
 
 /** Shows whether a topic has other partitions than the relays use, and whether it would lose events with two brokers. */

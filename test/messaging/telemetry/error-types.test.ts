@@ -1,0 +1,53 @@
+/** How many series errors can make, whatever they state, through the real SDK. */
+import { expect, test } from '@jest/globals'
+import { countDeadLetter, recordDuration } from '../../../src/messaging/consumer/count.ts'
+import { PublishError } from '../../../src/messaging/errors.ts'
+import { ATTR_ERROR_TYPE, errorType } from '../../../src/messaging/telemetry/attributes.ts'
+import { catalogue } from '../../../src/messaging/telemetry/catalogue.ts'
+import { countRetry, measureSend } from '../../../src/messaging/telemetry/measure.ts'
+import { readMetrics } from '../../support/telemetry/metric-reader.ts'
+
+const TOPIC = 'order.events'
+
+const points = readMetrics()
+
+/** A driver's failure with a word of its own. */
+const failureOf = (reason: string) =>
+  new PublishError({ topic: TOPIC, partition: 0 }, { kind: 'outage', outcome: 'refused', reason })
+
+test('a word too long or too odd for a label is none, whoever states it', async () => {
+  countRetry(failureOf('the broker said: "no"'))
+  countRetry(failureOf('X'.repeat(65)))
+
+  const types = (await points('outbox.relay.retries')).map(({ attributes }) => String(attributes[ATTR_ERROR_TYPE]))
+  expect(types.filter((type) => !/^[\w.:-]{1,64}$/.test(type))).toEqual([])
+})
+
+test('however many words errors state, a metric has a hundred of them, and one for the rest', async () => {
+  for (let n = 0; n < 150; n += 1) {
+    const reason = errorType(Object.assign(new Error('no'), { code: `ORDER-${n}` }))
+    countDeadLetter(TOPIC, reason)
+    recordDuration('summary', TOPIC, 1, reason)
+    measureSend({ topic: TOPIC, count: 1, seconds: 0.1, failure: failureOf(`BROKER-${n}`) })
+    countRetry(failureOf(`BROKER-${n}`))
+  }
+
+  // One that was met keeps its series.
+  countDeadLetter(TOPIC, 'ORDER-7')
+
+  const bounded = Object.values(catalogue).filter(({ attributes }) =>
+    (attributes as readonly string[]).includes(ATTR_ERROR_TYPE),
+  )
+  expect(bounded.length).toBeGreaterThan(0)
+  for (const { name } of bounded) {
+    const types = (await points(name)).map(({ attributes }) => attributes[ATTR_ERROR_TYPE])
+    expect({ name, few: types.length <= 101, rest: types.filter((type) => type === '_OTHER') }).toEqual({
+      name,
+      few: true,
+      rest: ['_OTHER'],
+    })
+  }
+  const deadLettered = await points('outbox.dead_lettered.messages')
+  const counted = new Map(deadLettered.map(({ attributes, value }) => [attributes[ATTR_ERROR_TYPE], value]))
+  expect([counted.get('ORDER-7'), counted.get('_OTHER')]).toEqual([2, 50])
+})
