@@ -2,6 +2,7 @@
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { type IncomingMessage, request } from 'node:http'
 import { fileURLToPath } from 'node:url'
 import { expect, test } from '@jest/globals'
 import { readTelemetryConfig } from '../../src/service/telemetry-config.ts'
@@ -119,6 +120,33 @@ test('spans hold the statement and never its values', async () => {
   expect(shown).not.toContain('canary-5791')
 })
 
+test('whatever is sent to the API, its metrics gain no series but one a known method, route and status', async () => {
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.url, {})
+  const send = async (n: number) => {
+    await askFor(`${api.url}/canary-${n}?q=canary-${n}`, { method: 'PROPFIND', host: `canary-${n}.example` })
+    await askFor(`${api.url}/graphql/canary-${n}`, { method: 'DELETE' })
+    const query = `query Canary${n} { canary${n}: order(id: "canary-${n}") { id } }`
+    await askFor(`${api.url}/graphql`, { method: 'POST', body: JSON.stringify({ query, operationName: `Canary${n}` }) })
+    await askFor(`${api.url}/graphql`, { method: 'POST', body: `{ "query": "canary${n} {" }` })
+  }
+
+  await send(0)
+  const before = seriesOf(await api.metrics())
+  for (let n = 1; n <= 20; n += 1) await send(n)
+  const after = seriesOf(await api.metrics())
+
+  expect(after.filter((series) => !before.includes(series))).toEqual([])
+  expect(after.filter((series) => /canary/i.test(series))).toEqual([])
+  const counts = after.filter((series) => series.startsWith('http_server_request_duration_seconds_count'))
+  expect(counts.map((series) => series.slice(series.indexOf('{')))).toEqual([
+    '{http_request_method="DELETE",http_route="/graphql",http_response_status_code="405"}',
+    '{http_request_method="POST",http_route="/graphql",http_response_status_code="200"}',
+    '{http_request_method="POST",http_route="/graphql",http_response_status_code="400"}',
+    '{http_request_method="_OTHER",http_response_status_code="404"}',
+  ])
+})
+
 test('a stop exports the whole queue, however many batches that is', async () => {
   await using sink = await startOtlpSink()
   await using database = await createTestDatabase()
@@ -164,6 +192,24 @@ test('a setting that cannot be used is ignored and told', () => {
   ])
 })
 
+/** The series of HTTP, GraphQL and the database; what describes the process comes by itself. */
+function seriesOf(metrics: string): string[] {
+  const lines = metrics.split('\n').filter((line) => /^(http|graphql|db_client_operation)_/.test(line))
+  return lines.map((line) => line.slice(0, line.lastIndexOf(' '))).sort()
+}
+
+/** As a client that is bound to nothing: any method, host and path. */
+async function askFor(
+  url: string,
+  { method, host, body }: { readonly method: string; readonly host?: string; readonly body?: string },
+): Promise<void> {
+  const headers = { 'content-type': 'application/json', ...(host === undefined ? {} : { host }) }
+  const asked = request(url, { method, headers })
+  asked.end(body)
+  const [response] = (await once(asked, 'response')) as [IncomingMessage]
+  await response.resume().toArray()
+}
+
 interface Answer {
   readonly extensions: { readonly outbox: { readonly traceId: string } }
 }
@@ -183,6 +229,12 @@ async function startApi(databaseUrl: string, env: Record<string, string>) {
     return triedPorts
   }
   return {
+    url,
+    /** What it would answer at `/metrics`. */
+    async metrics() {
+      child.send({ kind: 'metrics' })
+      return (await answer<{ metrics: string }>(child)).metrics
+    },
     async mutate(sku: string) {
       const query = 'mutation PlaceOrder($input: PlaceOrderInput!) { placeOrder(input: $input) { order { id } } }'
       const input = { customerId: 'customer-1', items: [{ sku, quantity: 1, unitPriceCents: 100 }] }

@@ -5,7 +5,7 @@ import { logs } from '@opentelemetry/api'
 import knex from 'knex'
 import { startGraphQLServer } from '../../../src/graphql/server.ts'
 import { defaultTopicFor, silentLogger } from '../../../src/messaging/index.ts'
-import { shutdownTelemetry, watchTelemetry } from '../../../src/service/telemetry-handle.ts'
+import { collectMetrics, shutdownTelemetry, watchTelemetry } from '../../../src/service/telemetry-handle.ts'
 
 /** Each port that this process has tried to connect to. */
 const triedPorts = new Set<number>()
@@ -38,13 +38,21 @@ watchTelemetry(expected, (problem) => {
   tell()
 })
 
-process.on('message', (message: { kind: 'problems'; count: number } | { kind: 'stop' }) => {
-  if (message.kind === 'stop') {
-    void stop()
-    return
+/** What tests ask of it. */
+export type Question = { kind: 'problems'; count: number } | { kind: 'metrics' } | { kind: 'stop' }
+
+process.on('message', (message: Question) => {
+  switch (message.kind) {
+    case 'problems':
+      wanted = message.count
+      tell()
+      return
+    case 'metrics':
+      void collectMetrics().then((metrics) => process.send?.({ metrics }))
+      return
+    case 'stop':
+      void stop()
   }
-  wanted = message.count
-  tell()
 })
 process.send?.({ url: server.url })
 
