@@ -112,8 +112,7 @@ export class Crew {
       member.silentTicks += 1
       if (member.silentTicks !== (member.phase === 'starting' ? STARTING_TICKS : WEDGED_TICKS)) continue
       this.#options.logger.error({ worker: member.index }, 'A relay worker is wedged; it is replaced')
-      getInstruments().threadTerminations.add(1, { [ATTR_OUTBOX]: outboxName() })
-      void member.handle.terminate()
+      void terminate(member)
     }
   }
 
@@ -143,7 +142,7 @@ export class Crew {
 
   /** Ends what is still alive, whatever it does. */
   async terminate(): Promise<void> {
-    await Promise.all(this.members.map(({ handle }) => handle.terminate()))
+    await Promise.all(this.members.map(terminate))
   }
 
   /** One place in the crew, for as long as the relay runs: one worker after another. */
@@ -222,4 +221,9 @@ export class Crew {
         return
     }
   }
+}
+
+async function terminate({ handle }: CrewMember): Promise<void> {
+  getInstruments().threadTerminations.add(1, { [ATTR_OUTBOX]: outboxName() })
+  await handle.terminate()
 }

@@ -133,7 +133,7 @@ export const catalogue = {
     name: 'outbox.relay.thread.terminations',
     kind: 'counter',
     unit: '{thread}',
-    description: 'Relay threads ended by force, since they did not drain in time',
+    description: 'Relay threads ended by force, since they stood still or did not drain in time',
     attributes: [ATTR_OUTBOX],
   },
   heldKeys: {

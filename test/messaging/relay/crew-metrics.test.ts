@@ -71,6 +71,11 @@ function createCrew() {
       const [point] = await points('outbox.relay.last_poll.timestamp')
       return Number(point?.value)
     },
+    /** The end of the grace period: what is alive then is ended. */
+    async terminate() {
+      draining.abort()
+      await crew.terminate()
+    },
     async [Symbol.asyncDispose]() {
       draining.abort()
       for (const worker of workers) worker.end()
@@ -127,3 +132,25 @@ test('a successor that goes on and on goes round again', async () => {
   expect(marks.slice(0, -1)).toEqual(marks.slice(0, -1).map(() => alive))
   expect(marks.at(-1)).toBeGreaterThan(alive ?? 0)
 })
+
+test('each worker that died is counted as a restart, and each that was ended by force as a termination', async () => {
+  const [restarts, terminations] = [await counted('restarts'), await counted('terminations')]
+  {
+    await using crew = createCrew()
+    crew.workers[0]?.comeUp()
+    crew.workers[0]?.end()
+    await eventually('a second worker', () => crew.workers.length === 2)
+    crew.workers[1]?.comeUp()
+    // Beyond the silence after which a worker is replaced.
+    while (crew.workers.length === 2) await crew.round()
+    crew.workers[2]?.comeUp()
+    await crew.terminate()
+  }
+
+  expect([await counted('restarts'), await counted('terminations')]).toEqual([restarts + 2, terminations + 2])
+})
+
+async function counted(what: 'restarts' | 'terminations'): Promise<number> {
+  const [point] = await points(`outbox.relay.thread.${what}`)
+  return Number(point?.value ?? 0)
+}
