@@ -10,6 +10,7 @@ import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
 import type { KeyRef, Lease, Ownership, RelaySource } from '../source.ts'
 import { traceMark } from '../telemetry/batch-span.ts'
+import { countRetry } from '../telemetry/measure.ts'
 import { untraced } from '../telemetry/tracing.ts'
 import type { TopicPartition } from '../transport.ts'
 import type { Chores } from './chores.ts'
@@ -207,6 +208,7 @@ export class HeldRuns {
       return false
     }
     destinations.failed(failure)
+    countRetry(failure.reason)
     heldKeys.postpone(due.ref, destinations.nextChangeInMs() ?? POSTPONE_MS)
     return false
   }

@@ -10,6 +10,7 @@
 import type { OutboxEvent } from '../envelope.ts'
 import type { Logger } from '../lifecycle/logger.ts'
 import type { KeyRef, Ownership, RelaySource } from '../source.ts'
+import { countRetry } from '../telemetry/measure.ts'
 import type { Chores } from './chores.ts'
 import type { Doubts } from './doubts.ts'
 import type { Hand } from './hand.ts'
@@ -48,6 +49,7 @@ export class Holding {
     // What came before it may have been accepted, and is still to be settled.
     hand.dropWhere(key.lane, (other) => other.seq >= event.seq && isOfSameKey(other, event))
     logger.warn({ ...key, event_id: event.id, ...request }, request.park ? 'Key parked' : 'Key held')
+    if (!request.park) countRetry(reason)
     chores.start(async () => {
       onFenced(ownership, (await source.hold(ownership, key, request)).fencedLanes)
       heldKeys.written(key)

@@ -241,7 +241,7 @@ export class LaneLoop {
     this.#solo.survived(events.filter((taken) => this.#hand.has(taken)).map(({ event }) => event))
     for (const taken of events) this.#hand.drop(taken)
     this.#hand.touch(events.map(({ event }) => event.lane))
-    countRetry(error)
+    countRetry(error.reason)
     this.#wake.wake()
   }
 

@@ -73,7 +73,11 @@ export function outboxName(): string {
  * `rememberErrorTypes`. Never its message, which may hold values.
  */
 export function errorType(error: unknown): string {
-  const stated = statedType(error)
+  return errorWord(statedType(error))
+}
+
+/** What an error states, where it is fit for a label. */
+export function errorWord(stated: string): string {
   return /^[\w.:-]{1,64}$/.test(stated) ? stated : '_OTHER'
 }
 

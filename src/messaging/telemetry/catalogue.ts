@@ -30,7 +30,7 @@ export interface MetricDefinition {
   /** UCUM: `s`, or a thing in braces; empty for a plain number. */
   readonly unit: string
   readonly description: string
-  /** The attributes that it may carry; others are dropped. */
+  /** The attributes that it carries, `error.type` with errors alone. */
   readonly attributes: readonly string[]
   /** Upper bounds of a histogram's buckets, in `unit`. */
   readonly buckets?: readonly number[]

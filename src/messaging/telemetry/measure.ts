@@ -7,6 +7,7 @@ import {
   ATTR_OUTBOX,
   ATTR_SYSTEM,
   errorType,
+  errorWord,
   KAFKA,
   outboxName,
 } from './attributes.ts'
@@ -34,9 +35,9 @@ export function measureSend(send: {
   instruments.clientOperationDuration.record(send.seconds, attributes)
 }
 
-/** Counts that what a send has failed with makes another attempt necessary. */
-export function countRetry(failure: Error): void {
-  getInstruments().retries.add(1, { [ATTR_OUTBOX]: outboxName(), [ATTR_ERROR_TYPE]: typeOf(errorType(failure)) })
+/** Counts that a send, which has failed for `reason`, makes another attempt necessary. */
+export function countRetry(reason: string): void {
+  getInstruments().retries.add(1, { [ATTR_OUTBOX]: outboxName(), [ATTR_ERROR_TYPE]: typeOf(errorWord(reason)) })
 }
 
 /** Shows whether a topic has other partitions than the relays use, and whether it would lose events with two brokers. */
