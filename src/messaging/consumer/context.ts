@@ -4,6 +4,7 @@ import type { HeldKeyRef } from '../dead-letters/held-keys.ts'
 import type { SetAsideRecord } from '../dead-letters/queries.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
+import { eventFields } from '../telemetry/event-log.ts'
 import type { TracedDelivery } from '../telemetry/tracing.ts'
 import type { Board } from './board.ts'
 import type { DecodeOptions, EventDelivery } from './decode.ts'
@@ -88,12 +89,7 @@ export function fieldsOf(
 ): object {
   return {
     consumer: group,
-    event_id: envelope.id,
-    event_type: envelope.type,
-    aggregate_type: envelope.aggregate.type,
-    aggregate_id: envelope.aggregate.id,
-    topic: where.topic,
-    partition: where.partition,
+    ...eventFields(envelope, where),
     offset: String(record.offset),
   }
 }

@@ -154,7 +154,8 @@ function timeOfUuid(id: string): Date | null {
   return id[14] === '7' ? new Date(Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16)) : null
 }
 
-function traceOf(headers: Readonly<Record<string, string>>): TraceContext | null {
+/** The trace context of a record; `null` when it has none. */
+export function traceOf(headers: Readonly<Record<string, string>>): TraceContext | null {
   const [traceparent, tracestate] = TRACE_HEADERS.map((name) => headers[name])
   if (!traceparent) return null
   return tracestate ? { traceparent, tracestate } : { traceparent }

@@ -10,10 +10,11 @@ import { lockHeldKeys, parkKey, recordAttempts, releaseKeys } from '../dead-lett
 import { insertDeadLetters } from '../dead-letters/queries.ts'
 import { markSkipped, selectProcessed } from '../inbox/queries.ts'
 import { backoffMs } from '../lifecycle/backoff.ts'
-import type { TopicPartition } from '../transport.ts'
+import { outboxName } from '../telemetry/attributes.ts'
+import { inTraceOf } from '../telemetry/event-log.ts'
 import { type ConsumerContext, fieldsOf, keyOf, letterOf } from './context.ts'
 import { countDeadLetter } from './count.ts'
-import { type Decoded, type EventDelivery, UndecodablePayloadError } from './decode.ts'
+import { type Decoded, type EventDelivery, traceOf, UndecodablePayloadError } from './decode.ts'
 import type { AttemptFailure } from './failure.ts'
 import { type Attempted, attempt } from './transaction.ts'
 
@@ -132,7 +133,8 @@ export async function setForeignAside(
   })
   if (aside.ok && aside.value) {
     countDeadLetter(where.topic, reason)
-    logger.error({ consumer: group, ...placeFields(where, record.offset), reason }, 'Set a foreign record aside')
+    const fields = { consumer: group, outbox: outboxName(), ...where, offset: String(record.offset), reason }
+    inTraceOf(traceOf(record.headers), () => logger.error(fields, 'Set a foreign record aside'))
   }
   return aside
 }
@@ -158,8 +160,4 @@ function report(
     case 'duplicate':
       return
   }
-}
-
-function placeFields({ topic, partition }: TopicPartition, offset: bigint): object {
-  return { topic, partition, offset: String(offset) }
 }

@@ -8,6 +8,7 @@
  */
 import type { Logger } from '../lifecycle/logger.ts'
 import { ATTR_DESTINATION, ATTR_GROUP, ATTR_KIND } from '../telemetry/attributes.ts'
+import { eventFields, inTraceOf } from '../telemetry/event-log.ts'
 import { getInstruments } from '../telemetry/metrics.ts'
 import type { TopicPartition } from '../transport.ts'
 import { placeOf } from './board.ts'
@@ -45,20 +46,15 @@ export class OrderAudit {
         [ATTR_DESTINATION]: where.topic,
         [ATTR_KIND]: kind,
       })
-      this.#logger.warn(
-        {
-          consumer: this.#group,
-          event_id: envelope.id,
-          aggregate_type: aggregate.type,
-          aggregate_id: aggregate.id,
-          ...where,
-          offset: String(record.offset),
-          version,
-          last_version: last,
-          kind,
-        },
-        "An aggregate's versions do not follow each other",
-      )
+      const fields = {
+        consumer: this.#group,
+        ...eventFields(envelope, where),
+        offset: String(record.offset),
+        version,
+        last_version: last,
+        kind,
+      }
+      inTraceOf(envelope.trace, () => this.#logger.warn(fields, "An aggregate's versions do not follow each other"))
     }
     // Set anew, so that the map's order is that of use.
     versions.delete(key)

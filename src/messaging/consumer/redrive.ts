@@ -19,10 +19,11 @@ import {
 import { markDead, type StoredRecord, selectNext, settle } from '../dead-letters/queries.ts'
 import { markProcessed, markSkipped } from '../inbox/queries.ts'
 import { errorType } from '../telemetry/attributes.ts'
+import { eventFields, inTraceOf, keyFields } from '../telemetry/event-log.ts'
 import { type DeliveryResult, dedupeSpan, processSpan, untraced } from '../telemetry/tracing.ts'
-import { type ConsumerContext, fieldsOf, tracedOf } from './context.ts'
+import { type ConsumerContext, tracedOf } from './context.ts'
 import { countDeliveries, recordDelay } from './count.ts'
-import { decode, type EventDelivery, receive } from './decode.ts'
+import { decode, type EventDelivery, receive, traceOf } from './decode.ts'
 import type { AttemptFailure } from './failure.ts'
 import { applyEvents } from './handlers.ts'
 import { type Attempt, attempt } from './transaction.ts'
@@ -111,9 +112,13 @@ async function redriveNext(context: ConsumerContext, key: HeldKeyRef): Promise<S
     const { delivery, letter, result } = current
     if (result) countDeliveries(group, key.topic, result)
     if (delivery && result === 'processed') recordDelay(group, delivery)
-    if (delivery) logger.info(fieldsOf(context, delivery), 'Redrove a dead letter')
-    else if (letter) logger.warn({ ...key, event_id: letter.eventId }, 'Skipped a dead letter')
-    else if (tried.value === 'end') logger.debug({ ...key }, 'Let a key go')
+    if (letter === null) logger.debug({ consumer: group, ...keyFields(key) }, 'Let a key go')
+    else {
+      const fields = letterFields(key, letter)
+      inTraceOf(traceOf(letter.record.headers), () => {
+        if (delivery) logger.info(fields, 'Redrove a dead letter')
+        else logger.warn(fields, 'Skipped a dead letter')
+      })
     return tried.value
   }
   if (tried.failure.kind === 'outage') return tried.failure
@@ -166,14 +171,26 @@ async function noteFailure(
 ): Promise<void> {
   const { db, bounds, logger } = context
   const { detail: reason } = failure
-  await attempt(db, bounds, async ({ trx }) => {
+  const noted = await attempt(db, bounds, async ({ trx }) => {
     const locked = await lockRequested(trx, key)
-    if (locked === null) return
+    if (locked === null) return null
     const { eventId, eventType } = letter
-    await recordAttempts(trx, key, { attempts: locked.attempts + 1, eventId, eventType, reason, retryInMs: 0 })
+    const attempts = locked.attempts + 1
+    await recordAttempts(trx, key, { attempts, eventId, eventType, reason, retryInMs: 0 })
     await markDead(trx, letter.seq, reason)
+    return attempts
   })
-  logger.error({ ...key, event_id: letter.eventId, reason }, 'A redrive failed; its key stays parked')
+  const fields = { ...letterFields(key, letter), attempt: noted.ok ? noted.value : null, reason }
+  inTraceOf(traceOf(letter.record.headers), () => logger.error(fields, 'A redrive failed; its key stays parked'))
+}
+
+/** A dead letter in a line of the log, where it came from: also of one that is not to be read again. */
+function letterFields(
+  { holder, aggregateType, aggregateId }: HeldKeyRef,
+  { eventId, eventType, where, record }: StoredRecord,
+): object {
+  const event = { id: eventId, type: eventType, aggregate: { type: aggregateType, id: aggregateId } }
+  return { consumer: holder, ...eventFields(event, where), offset: String(record.offset) }
 }
 
 /** A stored record, read again. Its id is the stored one, whatever the options are today. */

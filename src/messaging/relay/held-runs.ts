@@ -10,6 +10,7 @@ import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
 import type { KeyRef, Lease, Ownership, RelaySource } from '../source.ts'
 import { traceMark } from '../telemetry/batch-span.ts'
+import { keyFields } from '../telemetry/event-log.ts'
 import { countRetry } from '../telemetry/measure.ts'
 import { untraced } from '../telemetry/tracing.ts'
 import type { TopicPartition } from '../transport.ts'
@@ -136,7 +137,7 @@ export class HeldRuns {
         // Released now, or by a release whose answer was lost.
         if (hand.holdsUnder(lease)) heldKeys.forget(key)
         onLetGo(key)
-        logger.info({ ...key }, 'Held key let go')
+        logger.info({ ...keyFields(key), lane: key.lane }, 'Held key let go')
         return
       }
       if (!(await this.#publish({ ...due, attempt }, lease, events))) return
@@ -187,7 +188,7 @@ export class HeldRuns {
     }
     if (hand.goesAlone(due.ref.lane)) {
       const verdict = await solo.admit(first)
-      if (verdict === 'deadly') holding.hold(where.topic, first, { reason: DEADLY, park: true })
+      if (verdict === 'deadly') holding.hold(where, first, { reason: DEADLY, park: true })
       if (verdict !== 'send') return false
     }
     const failure = await queueOf(where).sendApart(events, {
@@ -204,7 +205,7 @@ export class HeldRuns {
         const half = events.slice(0, Math.ceil(events.length / 2))
         return await this.#publish({ ...due, attempt: due.attempt + 1 }, lease, half)
       }
-      holding.hold(where.topic, first, { reason: failure.reason, park: false })
+      holding.hold(where, first, { reason: failure.reason, park: false })
       return false
     }
     destinations.failed(failure)

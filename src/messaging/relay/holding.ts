@@ -9,8 +9,10 @@
  */
 import type { OutboxEvent } from '../envelope.ts'
 import type { Logger } from '../lifecycle/logger.ts'
-import type { KeyRef, Ownership, RelaySource } from '../source.ts'
+import type { HoldRequest, KeyRef, Ownership, RelaySource } from '../source.ts'
+import { eventFields, inTraceOf } from '../telemetry/event-log.ts'
 import { countRetry } from '../telemetry/measure.ts'
+import type { TopicPartition } from '../transport.ts'
 import type { Chores } from './chores.ts'
 import type { Doubts } from './doubts.ts'
 import type { Hand } from './hand.ts'
@@ -41,19 +43,28 @@ export class Holding {
   }
 
   /** Holds the key of an event that was refused, or parks it; the key's later events wait with it from now on. */
-  hold(topic: string, event: OutboxEvent, { reason, park }: { reason: string; park: boolean }): void {
-    const { source, hand, heldKeys, doubts, chores, logger, onFenced, onChange } = this.#options
-    const key = refOf(topic, event)
+  hold(where: TopicPartition, event: OutboxEvent, { reason, park }: { reason: string; park: boolean }): void {
+    const { source, hand, heldKeys, doubts, chores, onFenced, onChange } = this.#options
+    const key = refOf(where.topic, event)
     const ownership = hand.ownership([key.lane])
     const request = heldKeys.refused(key, reason, { park, skipInMs: doubts.restMs(event) })
     // What came before it may have been accepted, and is still to be settled.
     hand.dropWhere(key.lane, (other) => other.seq >= event.seq && isOfSameKey(other, event))
-    logger.warn({ ...key, event_id: event.id, ...request }, request.park ? 'Key parked' : 'Key held')
+    this.#tell(where, event, request)
     if (!request.park) countRetry(reason)
     chores.start(async () => {
       onFenced(ownership, (await source.hold(ownership, key, request)).fencedLanes)
       heldKeys.written(key)
       onChange([key.lane])
+    })
+  }
+
+  #tell(where: TopicPartition, event: OutboxEvent, { attempts, reason, retryInMs, park }: HoldRequest): void {
+    const { logger } = this.#options
+    const fields = { ...eventFields(event, where), lane: event.lane, attempt: attempts, reason }
+    inTraceOf(event.trace, () => {
+      if (park) logger.warn(fields, 'Key parked')
+      else logger.warn({ ...fields, retry_in_ms: retryInMs }, 'Key held')
     })
   }
 

@@ -227,7 +227,7 @@ export class LaneLoop {
         // Under a lease that is gone, the refusal is its next owner's business.
         if (!this.#hand.has(taken)) return
         this.#solo.survived([taken.event])
-        this.#holding.hold(where.topic, taken.event, { reason: error.reason, park: false })
+        this.#holding.hold(where, taken.event, { reason: error.reason, park: false })
       },
       onFailed: (events, error) => this.#failed(events, where, error),
     }

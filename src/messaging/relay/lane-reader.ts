@@ -183,8 +183,7 @@ export class LaneReader {
         const key = refOf(destinations.topicOf(event), event)
         if (heldKeys.has(key.topic, event)) followed.set(nameOfKey(key), key)
         else if (this.#isToBeReadAgain(key, left)) hand.touch([event.lane])
-        else if (await this.#queueOne(event, key.topic, { now, filled, lease: leases.get(event.lane) }))
-          taken.push(event)
+        else if (await this.#queueOne(event, { now, filled, lease: leases.get(event.lane) })) taken.push(event)
         else left.add(nameOfKey(key))
       }
     } finally {
@@ -204,7 +203,6 @@ export class LaneReader {
 
   async #queueOne(
     event: OutboxEvent,
-    topic: string,
     { now, filled, lease }: { now: number; filled: Set<PartitionQueue>; lease: Lease | undefined },
   ): Promise<boolean> {
     const { destinations, hand, holding, solo, queues } = this.#options
@@ -217,7 +215,7 @@ export class LaneReader {
     }
     if (hand.goesAlone(event.lane)) {
       const verdict = await solo.admit(event)
-      if (verdict === 'deadly') holding.hold(topic, event, { reason: DEADLY, park: true })
+      if (verdict === 'deadly') holding.hold(where, event, { reason: DEADLY, park: true })
       if (verdict !== 'send') return false
     }
     const taken = hand.take(event, lease)

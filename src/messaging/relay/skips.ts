@@ -13,6 +13,7 @@ import { PublishError } from '../errors.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
 import type { KeyRef, Lease, Ownership, RelaySource } from '../source.ts'
+import { eventFields, inTraceOf } from '../telemetry/event-log.ts'
 import type { Publisher, TopicPartition } from '../transport.ts'
 import type { Destinations } from './destinations.ts'
 import type { Doubts } from './doubts.ts'
@@ -61,7 +62,7 @@ export class Skips {
 
   /** Skips the first event of `key` under `lease`. Rejects when the database does not answer. */
   async skip(key: KeyRef, lease: Lease, reason: string): Promise<SkipOutcome> {
-    const { source, hand, doubts, logger, onPublished, onFenced } = this.#options
+    const { source, hand, doubts, onPublished, onFenced } = this.#options
     const ownership = { owner: hand.owner, leases: [lease] }
     const [event] = await source.readHeld(key, { count: 1, bytes: 1 })
     if (event === undefined) {
@@ -76,16 +77,24 @@ export class Skips {
     const { changed, fencedLanes } = await source.skip(ownership, key, { eventId: event.id, published })
     onFenced(ownership, fencedLanes)
     if (changed === 0) return { kind: 'not yet', againInMs: LOOK_AGAIN_MS }
-    const said = { ...key, event_id: event.id }
-    if (found === null) logger.warn(said, 'First event of a parked key skipped')
-    else {
-      onPublished(1, found.where)
-      logger.warn(
-        { ...said, offset: String(found.offset) },
-        'An event to be skipped is on its topic: it counts as published',
-      )
-    }
+    if (found !== null) onPublished(1, found.where)
+    this.#tell(key, event, found)
     return { kind: 'goes on' }
+  }
+
+  #tell({ topic, lane }: KeyRef, event: OutboxEvent, found: Found | null): void {
+    const { logger } = this.#options
+    inTraceOf(event.trace, () => {
+      if (found === null) {
+        const nowhere = { topic, partition: null }
+        logger.warn({ ...eventFields(event, nowhere), lane }, 'First event of a parked key skipped')
+      } else {
+        logger.warn(
+          { ...eventFields(event, found.where), lane, offset: String(found.offset) },
+          'An event to be skipped is on its topic: it counts as published',
+        )
+      }
+    })
   }
 
   /** Where the event lies on its topic; `null` when it does not. */
@@ -104,7 +113,9 @@ export class Skips {
       const { reason, partition } = error instanceof PublishError ? error : { reason: 'UNCLASSIFIED', partition: null }
       if (!draining.aborted) {
         const where = { topic: placed.topic, partition }
-        logger.warn({ ...where, event_id: event.id, reason }, 'A skip waits: its partition cannot be read')
+        inTraceOf(event.trace, () =>
+          logger.warn({ ...eventFields(event, where), reason }, 'A skip waits: its partition cannot be read'),
+        )
       }
       return { kind: 'not yet', againInMs: READ_AGAIN_MS }
     }

@@ -75,7 +75,7 @@ test('holds nothing on account of a refusal under a lease that is gone, also whe
   const { outbox, failing, event, chores, holding, own, loseTo } = await createHolding()
   await own()
   failing.add('hold')
-  holding.hold(TOPIC, event, { reason: 'INVALID_RECORD', park: false })
+  holding.hold({ topic: TOPIC, partition: 0 }, event, { reason: 'INVALID_RECORD', park: false })
   await loseTo(randomUUID())
   await own()
   failing.clear()
