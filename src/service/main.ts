@@ -13,13 +13,9 @@ import { logDestination } from './log-text.ts'
 import { createLogger } from './logger.ts'
 import { runService } from './service.ts'
 import { StartError } from './start-error.ts'
-import { readTelemetryConfig } from './telemetry-config.ts'
-import { shutdownTelemetry, telemetryRuns, watchTelemetry } from './telemetry-handle.ts'
+import { shutdownTelemetry, watchTelemetry } from './telemetry-handle.ts'
 
 const identity = { service: 'orders', thread: 'main' }
-
-const WITHOUT_TELEMETRY =
-  'Telemetry is off: no metrics and no traces. Start with node --import ./src/service/telemetry.ts src/service/main.ts'
 
 async function main(): Promise<number> {
   const config = tryReadConfig()
@@ -27,7 +23,6 @@ async function main(): Promise<number> {
   const logger = createLogger(identity, config.logLevel, logDestination(config.logFormat))
   for (const slip of misspeltSettings()) logger.warn({}, slip)
   watchTelemetry(['http', 'express', 'graphql', 'pg', 'knex'], (problem) => logger.warn({}, problem))
-  if (!telemetryRuns() && !readTelemetryConfig().disabled) logger.warn({}, WITHOUT_TELEMETRY)
   // Whatever escapes everything else, told as the rest is.
   process.once('uncaughtException', (error) => {
     logger.error({ error }, 'The service has failed')

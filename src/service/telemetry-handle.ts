@@ -2,6 +2,7 @@
  * The rest of the service's way to this thread's telemetry. Works, and does
  * nothing, where the preload did not start it: in tests, or when disabled.
  */
+import { readTelemetryConfig } from './telemetry-config.ts'
 
 /** One thread's telemetry. */
 export interface Telemetry {
@@ -25,22 +26,24 @@ export async function collectMetrics(): Promise<string> {
   return (await registry[KEY]?.collectMetrics()) ?? ''
 }
 
-/** Whether the preload has started telemetry in this thread. */
-export function telemetryRuns(): boolean {
-  return registry[KEY] !== undefined
-}
+const WITHOUT_TELEMETRY =
+  'Telemetry is off in this thread: no metrics and no traces of it. Start with node --import ./src/service/telemetry.ts src/service/main.ts, and let threads inherit that'
 
 /** Milliseconds after which everything that a thread needs has been loaded. */
 const LOADED_AFTER_MS = 5_000
 
 /**
- * Tells what telemetry has to complain of, from now on, one sentence each: a
- * collector that is away, or a module of `expected` that is not instrumented
- * some seconds after the start. Once a thread.
+ * Tells what telemetry has to complain of, from now on, one sentence each: that
+ * nobody has started it though nobody has switched it off, a collector that is
+ * away, or a module of `expected` that is not instrumented some seconds after
+ * the start. Once a thread.
  */
 export function watchTelemetry(expected: readonly string[], listener: (problem: string) => void): void {
   const telemetry = registry[KEY]
-  if (!telemetry) return
+  if (!telemetry) {
+    if (!readTelemetryConfig().disabled) listener(WITHOUT_TELEMETRY)
+    return
+  }
   telemetry.onProblem(listener)
   setTimeout(() => {
     for (const name of telemetry.unpatchedModules(expected)) {

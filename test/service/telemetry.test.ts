@@ -12,6 +12,7 @@ import { startOtlpSink } from '../support/otlp/sink.ts'
 const preload = new URL('../../src/service/telemetry.ts', import.meta.url).href
 const script = fileURLToPath(new URL('../support/telemetry/api-process.ts', import.meta.url))
 const burst = fileURLToPath(new URL('../support/telemetry/burst-process.ts', import.meta.url))
+const bareThreads = fileURLToPath(new URL('../support/telemetry/bare-threads-process.ts', import.meta.url))
 
 test('PC-70 says which expected module is not instrumented, and nothing of those that are', async () => {
   await using database = await createTestDatabase({ orders: true })
@@ -168,6 +169,17 @@ test('a stop exports the whole queue, however many batches that is', async () =>
   expect(sink.spans.filter(({ name }) => name === 'create order.events').length).toBe(1_000)
 })
 
+test('PC-70 each thread that the preload did not reach says so in one line, unless telemetry is switched off', async () => {
+  const [bare, off] = await Promise.all([linesOfBareThreads({}), linesOfBareThreads({ OTEL_SDK_DISABLED: 'true' })])
+
+  const telling = ({ msg }: LogLine) => msg.startsWith('Telemetry')
+  expect(bare.filter(telling).sort((a, b) => (a.thread < b.thread ? -1 : 1))).toMatchObject([
+    { thread: 'consumer', level: 'warn', msg: expect.stringContaining('--import') },
+    { thread: 'relay-0', level: 'warn', msg: expect.stringContaining('--import') },
+  ])
+  expect(off.filter(telling)).toEqual([])
+})
+
 test('a setting that cannot be used is ignored and told', () => {
   const config = readTelemetryConfig({
     OTEL_TRACES_SAMPLER: 'sometimes',
@@ -208,6 +220,23 @@ async function askFor(
   asked.end(body)
   const [response] = (await once(asked, 'response')) as [IncomingMessage]
   await response.resume().toArray()
+}
+
+interface LogLine {
+  readonly thread: string
+  readonly msg: string
+}
+
+/** What the service's threads write until they are up, where they do not inherit the preload of their process. */
+async function linesOfBareThreads(env: Readonly<Record<string, string>>): Promise<readonly LogLine[]> {
+  // Nobody listens there: it comes up all the same, and waits.
+  const nobody = { DATABASE_URL: 'postgres://user@127.0.0.1:1/orders', KAFKA_BROKERS: '127.0.0.1:1' }
+  const child = spawn(process.execPath, ['--import', preload, bareThreads], {
+    env: { PATH: process.env.PATH, ...nobody, ...env },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  const text = (await Array.fromAsync(child.stdout as AsyncIterable<Buffer>)).join('')
+  return text.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line) as LogLine]))
 }
 
 interface Answer {

@@ -119,6 +119,7 @@ async function redriveNext(context: ConsumerContext, key: HeldKeyRef): Promise<S
         if (delivery) logger.info(fields, 'Redrove a dead letter')
         else logger.warn(fields, 'Skipped a dead letter')
       })
+    }
     return tried.value
   }
   if (tried.failure.kind === 'outage') return tried.failure
