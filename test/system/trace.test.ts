@@ -2,43 +2,47 @@
 
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import type { ExportedSpan } from '../support/otlp/decode-traces.ts'
-import { startOtlpSink } from '../support/otlp/sink.ts'
+import { type OtlpSink, startOtlpSink } from '../support/otlp/sink.ts'
 import type { Service } from '../support/system/service.ts'
 import { type SystemStack, startSystemStack } from '../support/system/stack.ts'
 import { startOneThread } from '../support/telemetry/one-thread.ts'
 import { outline } from '../support/telemetry/outline.ts'
-import { placeOrder, readMetrics, startReadyService } from '../support/telemetry/service-calls.ts'
+import { type OutboxExtension, placeOrder, readMetrics, startReadyService } from '../support/telemetry/service-calls.ts'
 import { until } from '../support/telemetry/wait.ts'
 
 let stack: SystemStack
+/** One service with all of its threads, for the tests that do not stop it. */
+let threaded: Traced
+/** Its first order: only that one parses and validates the mutation. */
+let first: OutboxExtension
+let firstSpans: readonly ExportedSpan[]
+let firstTree: string
 beforeAll(async () => {
   stack = await startSystemStack({ durable: false })
+  threaded = await startTraced({ RELAY_THREADS: '2' })
+  first = await placeOrder(threaded.service)
+  firstSpans = await wholeTrace(threaded.sink, first.traceId)
+  firstTree = general(outline(firstSpans), threaded.env)
 })
 afterAll(async () => {
+  await threaded?.[Symbol.asyncDispose]()
   await stack?.[Symbol.asyncDispose]()
 })
 
 test('PC-70 PC-71 a mutation, its event and its effect are one trace, across three services and four threads', async () => {
-  await using sink = await startOtlpSink()
-  const env = await stack.freshEnv()
-  await using service = await startReadyService(stack.dir, { ...env, OTEL_EXPORTER_OTLP_ENDPOINT: sink.endpoint })
+  const { env, service, sink } = threaded
   const topic = `${env.TOPIC_PREFIX}order.events`
 
-  const { traceId, eventIds } = await placeOrder(service)
-  await sink.until((spans) => has(spans, `process ${topic}`) && has(spans, 'POST /graphql'))
-  await service.kill('SIGTERM')
-
-  const spans = sink.spans.filter((span) => span.traceId === traceId)
   // Polling, migrations and housekeeping leave none.
   expect(sink.spans.filter(({ parentSpanId, name }) => parentSpanId === '' && name !== 'POST /graphql')).toEqual([])
-  expect(spans.length).toBeLessThanOrEqual(24)
-  expect(general(outline(spans), env)).toMatchSnapshot()
-  const send = spans.find(({ name }) => name === `send ${topic}`)
-  const process = spans.find(({ name }) => name === `process ${topic}`)
+  expect(firstSpans.length).toBeLessThanOrEqual(24)
+  expect(firstTree).toMatchSnapshot()
+  const send = firstSpans.find(({ name }) => name === `send ${topic}`)
+  const process = firstSpans.find(({ name }) => name === `process ${topic}`)
   expect(send?.links).toEqual([{ traceId: send?.traceId, spanId: send?.parentSpanId }])
   expect(process?.links).toEqual([{ traceId: process?.traceId, spanId: process?.parentSpanId }])
   expect(process?.attributes).toMatchObject({
-    'messaging.message.id': eventIds[0],
+    'messaging.message.id': first.eventIds[0],
     'messaging.consumer.group.name': `${env.TOPIC_PREFIX}orders-summary`,
     'outbox.result': 'processed',
     'outbox.event.type': 'OrderPlaced',
@@ -46,32 +50,38 @@ test('PC-70 PC-71 a mutation, its event and its effect are one trace, across thr
   expect((await service.log()).filter(({ msg }) => String(msg).startsWith('Telemetry'))).toEqual([])
 })
 
+test('PC-71 with each role in a process of its own the tree is the same, service by service', async () => {
+  await using sink = await startOtlpSink()
+  const env = await stack.freshEnv()
+  await using apart = new AsyncDisposableStack()
+  const traced = { ...env, OTEL_EXPORTER_OTLP_ENDPOINT: sink.endpoint }
+  const [api] = await Promise.all(
+    (['api', 'relay', 'consumer'] as const).map(async (role) =>
+      apart.use(await startReadyService(stack.dir, traced, [role])),
+    ),
+  )
+  if (api === undefined) throw new Error('No process has the API')
+
+  const { traceId } = await placeOrder(api)
+  const tree = outline(await wholeTrace(sink, traceId))
+
+  expect(general(tree, env)).toBe(firstTree)
+})
+
 test('PC-71 with everything in the main thread the tree is the same', async () => {
   await using sink = await startOtlpSink()
-  const [env, threadedEnv] = [await stack.freshEnv(), await stack.freshEnv()]
-  const traced = { OTEL_EXPORTER_OTLP_ENDPOINT: sink.endpoint }
-  const trees: string[] = []
-  {
-    await using service = await startReadyService(stack.dir, { ...threadedEnv, ...traced })
-    const { traceId } = await placeOrder(service)
-    await sink.until((spans) => isWhole(spans.filter((span) => span.traceId === traceId)))
-    await service.kill('SIGTERM')
-    trees.push(general(outline(sink.spans.filter((span) => span.traceId === traceId)), threadedEnv))
-  }
-  {
-    await using process = await startOneThread({ ...env, ...traced })
-    await process.tell('start relay')
-    await process.tell('start consumers')
-    const { traceId } = await placeOrder(process)
-    await sink.until((spans) => isWhole(spans.filter((span) => span.traceId === traceId)))
-    await process.tell('stop')
-    trees.push(general(outline(sink.spans.filter((span) => span.traceId === traceId)), env))
-  }
+  const env = await stack.freshEnv()
+  await using process = await startOneThread({ ...env, OTEL_EXPORTER_OTLP_ENDPOINT: sink.endpoint })
+  await process.tell('start relay')
+  await process.tell('start consumers')
 
-  const [threaded, alone] = trees.map((tree) =>
-    tree.replaceAll(/(orders-api|outbox-relay|orders-summary)$/gm, 'service'),
+  const { traceId } = await placeOrder(process)
+  const tree = outline(await wholeTrace(sink, traceId))
+
+  const [threads, alone] = [firstTree, general(tree, env)].map((text) =>
+    text.replaceAll(/(orders-api|outbox-relay|orders-summary)$/gm, 'service'),
   )
-  expect(alone).toBe(threaded)
+  expect(alone).toBe(threads)
 })
 
 test('PC-69 a stop right after a mutation loses no span of it', async () => {
@@ -105,17 +115,34 @@ test('PC-69 PC-73 a collector that has gone silent slows neither events nor the 
   expect(sink.unansweredCount).toBeGreaterThan(0)
 })
 
+interface Traced extends AsyncDisposable {
+  readonly env: Readonly<Record<string, string>>
+  readonly service: Service
+  readonly sink: OtlpSink
+}
+
+/** A service with all roles, and the collector that it sends to. */
+async function startTraced(settings: Readonly<Record<string, string>>): Promise<Traced> {
+  await using failed = new AsyncDisposableStack()
+  const sink = failed.use(await startOtlpSink())
+  const env = { ...(await stack.freshEnv()), ...settings, OTEL_EXPORTER_OTLP_ENDPOINT: sink.endpoint }
+  const service = failed.use(await startReadyService(stack.dir, env))
+  const opened = failed.move()
+  return { env, service, sink, [Symbol.asyncDispose]: () => opened.disposeAsync() }
+}
+
+/** The spans of a trace, once the last of each thread is there: a thread sends what is under a span before it. */
+async function wholeTrace(sink: OtlpSink, traceId: string): Promise<readonly ExportedSpan[]> {
+  const ours = (spans: readonly ExportedSpan[]) => spans.filter((span) => span.traceId === traceId)
+  const ends = ['POST ', 'send ', 'process ']
+  const isWhole = (spans: readonly ExportedSpan[]) =>
+    ends.every((word) => spans.some(({ name }) => name.startsWith(word)))
+  return ours(await sink.until((spans) => isWhole(ours(spans))))
+}
+
 /** Without what is another one in each test. */
 function general(tree: string, env: Readonly<Record<string, string>>): string {
   return tree.replaceAll(String(env.TOPIC_PREFIX), '').replaceAll(/test_\w+/g, 'orders')
-}
-
-function isWhole(spans: readonly ExportedSpan[]): boolean {
-  return spans.some(({ name }) => name.startsWith('process ')) && has(spans, 'POST /graphql')
-}
-
-function has(spans: readonly ExportedSpan[], name: string): boolean {
-  return spans.some((span) => span.name === name)
 }
 
 async function untilMetric(service: Service, name: string, least: number): Promise<void> {

@@ -1,6 +1,6 @@
 /** What tests of telemetry ask of a running service. */
 import { randomUUID } from 'node:crypto'
-import { type Service, startService } from '../system/service.ts'
+import { type Service, type ServiceOptions, startService } from '../system/service.ts'
 import { until } from './wait.ts'
 
 /** What a mutation answers beside its data. */
@@ -9,17 +9,14 @@ export interface OutboxExtension {
   readonly eventIds: readonly string[]
 }
 
-/** Starts a service with all roles; resolves once each is ready. */
-export async function startReadyService(dir: string, env: Readonly<Record<string, string>>): Promise<Service> {
+/** Starts a service, by default with all roles; resolves once each is ready. */
+export async function startReadyService(
+  dir: string,
+  env: Readonly<Record<string, string>>,
+  roles: ServiceOptions['roles'] = ['api', 'relay', 'consumer'],
+): Promise<Service> {
   await using failed = new AsyncDisposableStack()
-  const service = failed.use(
-    await startService({
-      name: `service-${randomUUID().slice(0, 8)}`,
-      roles: ['api', 'relay', 'consumer'],
-      env,
-      dir,
-    }),
-  )
+  const service = failed.use(await startService({ name: `service-${randomUUID().slice(0, 8)}`, roles, env, dir }))
   await service.until(true)
   failed.move()
   return service
