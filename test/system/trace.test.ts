@@ -1,7 +1,9 @@
 /** Traces of the whole service, as a collector receives them: its real command, its threads, a real Postgres and a real Kafka. */
 
+import { readFile } from 'node:fs/promises'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
-import knex from 'knex'
+import { Kafka, logLevel } from 'kafkajs'
+import knex, { type Knex } from 'knex'
 import type { ExportedSpan } from '../support/otlp/decode-traces.ts'
 import { type OtlpSink, startOtlpSink } from '../support/otlp/sink.ts'
 import type { Service } from '../support/system/service.ts'
@@ -133,6 +135,59 @@ test('PC-69 PC-73 a collector that has gone silent slows neither events nor the 
   expect(sink.unansweredCount).toBeGreaterThan(0)
 })
 
+test('a line of the log leads to the trace of its request, whichever thread has written it', async () => {
+  const { env, service } = threaded
+  await using db = open(env)
+  const topic = `${env.TOPIC_PREFIX}order.events`
+  const line = async (message: string) =>
+    await until(message, async () => (await service.log()).find(({ msg }) => msg === message) ?? null)
+
+  await refuseChanges(db.knex, 'customer_summary')
+  const unapplied = await placeOrder(service)
+  const ofConsumer = await line('A handler failed; its partition waits for the next attempt')
+  await limitRecords(topic, 100)
+  const unpublished = await placeOrder(service)
+  const ofRelay = await line('Key held')
+  await refuseChanges(db.knex, 'orders')
+  const request = { traceId: '0af7651916cd43dd8448eb211c80319c', spanId: 'b7ad6b7169203331' }
+  await orderWithin(service, `00-${request.traceId}-${request.spanId}-01`)
+  const ofMain = await line('A request failed unexpectedly')
+
+  const always = {
+    level: expect.any(String),
+    time: expect.any(String),
+    span_id: expect.stringMatching(/^[\da-f]{16}$/),
+  }
+  const event = {
+    ...always,
+    outbox: 'orders',
+    topic,
+    event_type: 'OrderPlaced',
+    aggregate_type: 'order',
+    partition: expect.any(Number),
+    attempt: 1,
+    trace_flags: '01',
+  }
+  expect(ofMain).toMatchObject({ ...always, thread: 'main', trace_id: request.traceId, trace_flags: '01' })
+  expect(ofRelay).toMatchObject({
+    ...event,
+    thread: expect.stringMatching(/^relay-[01]$/),
+    trace_id: unpublished.traceId,
+    event_id: unpublished.eventIds[0],
+    reason: 'MESSAGE_TOO_LARGE',
+  })
+  expect(ofConsumer).toMatchObject({
+    ...event,
+    thread: 'consumer',
+    trace_id: unapplied.traceId,
+    event_id: unapplied.eventIds[0],
+    offset: expect.stringMatching(/^\d+$/),
+  })
+  const text = await readFile(service.logFile, 'utf8')
+  expect(text.split('\n').filter((each) => each !== '' && !each.startsWith('{'))).toEqual([])
+  expect(text).not.toMatch(/sku-1|customer-1/)
+})
+
 interface Traced extends AsyncDisposable {
   readonly env: Readonly<Record<string, string>>
   readonly service: Service
@@ -161,6 +216,33 @@ async function wholeTrace(sink: OtlpSink, traceId: string): Promise<readonly Exp
 function open({ DATABASE_URL = '' }: Readonly<Record<string, string>>) {
   const db = knex({ client: 'pg', connection: DATABASE_URL })
   return { knex: db, [Symbol.asyncDispose]: () => db.destroy() }
+}
+
+/** From now on Postgres refuses to change `table`, for good. */
+async function refuseChanges(db: Knex, table: string): Promise<void> {
+  await db.raw(`
+    create or replace function refuse() returns trigger language plpgsql as $$ begin raise exception 'refused'; end $$;
+    create trigger refuse before insert or update on ${table} for each row execute function refuse()`)
+}
+
+/** From now on the broker refuses larger records on `topic`. */
+async function limitRecords(topic: string, bytes: number): Promise<void> {
+  const admin = new Kafka({ clientId: 'test', brokers: [...stack.kafka.brokers], logLevel: logLevel.NOTHING }).admin()
+  await admin.connect()
+  try {
+    const configEntries = [{ name: 'max.message.bytes', value: String(bytes) }]
+    await admin.alterConfigs({ validateOnly: false, resources: [{ type: 2, name: topic, configEntries }] })
+  } finally {
+    await admin.disconnect()
+  }
+}
+
+/** Tries to place an order, as part of a trace that has begun elsewhere. */
+async function orderWithin({ url }: Service, traceparent: string): Promise<void> {
+  const input = '{ customerId: "customer-1", items: [{ sku: "sku-1", quantity: 1, unitPriceCents: 100 }] }'
+  const query = `mutation { placeOrder(input: ${input}) { order { id } } }`
+  const headers = { 'content-type': 'application/json', traceparent }
+  await fetch(`${url}/graphql`, { method: 'POST', headers, body: JSON.stringify({ query }) })
 }
 
 /** Without what is another one in each test. */
