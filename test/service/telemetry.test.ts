@@ -1,12 +1,14 @@
 /** The preload in a real process: what it takes from the environment, and what it says of itself. */
 
 import { type ChildProcess, spawn } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { type IncomingMessage, request } from 'node:http'
 import { fileURLToPath } from 'node:url'
 import { expect, test } from '@jest/globals'
 import { readTelemetryConfig } from '../../src/service/telemetry-config.ts'
 import { createTestDatabase } from '../support/database.ts'
+import type { ExportedSpan } from '../support/otlp/decode-traces.ts'
 import { startOtlpSink } from '../support/otlp/sink.ts'
 
 const preload = new URL('../../src/service/telemetry.ts', import.meta.url).href
@@ -106,6 +108,40 @@ test('a ratio of 0 records nothing and still hands the context on', async () => 
   expect(sink.spans).toEqual([])
   const { rows } = await database.db.raw<{ rows: { traceparent: string }[] }>('select traceparent from outbox')
   expect(rows[0]?.traceparent).toMatch(/-00$/)
+})
+
+test('PC-71 fifty mutations at once over two connections keep each its own context, in its row and in its spans', async () => {
+  await using sink = await startOtlpSink()
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.url, { OTEL_EXPORTER_OTLP_ENDPOINT: sink.endpoint, TEST_CONNECTIONS: '2' })
+  const requests = Array.from({ length: 50 }, (_, n) => ({ traceId: hex(16), spanId: hex(8), sku: `sku-${n}` }))
+
+  const answers = await Promise.all(
+    requests.map(({ sku, traceId, spanId }) => api.mutate(sku, { traceparent: `00-${traceId}-${spanId}-01` })),
+  )
+  await api.stop()
+
+  const stored = await database.db('outbox').select('id', 'traceparent')
+  const traceparents = new Map(stored.map(({ id, traceparent }) => [id, traceparent]))
+  const traces = Map.groupBy(sink.spans, ({ traceId }) => traceId)
+  const found = answers.map(({ extensions: { outbox } }) => {
+    const spans = traces.get(outbox.traceId) ?? []
+    const create = spans.find(({ attributes }) => attributes['messaging.message.id'] === outbox.eventIds[0])
+    return {
+      traceId: outbox.traceId,
+      isStored: traceparents.get(outbox.eventIds[0]) === `00-${outbox.traceId}-${create?.spanId}-01`,
+      path: pathOf(create, spans),
+      inserts: spans.filter(({ name }) => /^insert .*outbox$/.test(name)).length,
+    }
+  })
+  expect(found).toEqual(
+    requests.map(({ traceId, spanId }) => ({
+      traceId,
+      isStored: true,
+      path: ['create order.events', 'mutation PlaceOrder', 'POST /graphql', spanId],
+      inserts: 1,
+    })),
+  )
 })
 
 test('spans hold the statement and never its values', async () => {
@@ -240,7 +276,18 @@ async function linesOfBareThreads(env: Readonly<Record<string, string>>): Promis
 }
 
 interface Answer {
-  readonly extensions: { readonly outbox: { readonly traceId: string } }
+  readonly extensions: { readonly outbox: { readonly traceId: string; readonly eventIds: readonly string[] } }
+}
+
+function hex(bytes: number): string {
+  return randomBytes(bytes).toString('hex')
+}
+
+/** The names of `span` and of what is above it in `spans`, and at the end the id of what is above them all. */
+function pathOf(span: ExportedSpan | undefined, spans: readonly ExportedSpan[]): readonly string[] {
+  if (span === undefined) return []
+  const parent = spans.find(({ spanId }) => spanId === span.parentSpanId)
+  return [span.name, ...(parent === undefined ? [span.parentSpanId] : pathOf(parent, spans))]
 }
 
 /** The API in a process of its own. */
@@ -264,12 +311,12 @@ async function startApi(databaseUrl: string, env: Record<string, string>) {
       child.send({ kind: 'metrics' })
       return (await answer<{ metrics: string }>(child)).metrics
     },
-    async mutate(sku: string) {
+    async mutate(sku: string, headers: Readonly<Record<string, string>> = {}) {
       const query = 'mutation PlaceOrder($input: PlaceOrderInput!) { placeOrder(input: $input) { order { id } } }'
       const input = { customerId: 'customer-1', items: [{ sku, quantity: 1, unitPriceCents: 100 }] }
       const response = await fetch(`${url}/graphql`, {
         method: 'POST',
-        headers: { 'content-type': 'application/json' },
+        headers: { 'content-type': 'application/json', ...headers },
         body: JSON.stringify({ query, variables: { input } }),
       })
       return (await response.json()) as Answer

@@ -16,7 +16,8 @@ subscribe('net.client.socket', (message) => {
 // Goes nowhere: the service's log is its own business.
 logs.getLogger('test').emit({ body: 'A record of a log' })
 
-const db = knex({ client: 'pg', connection: process.env.TEST_DATABASE_URL ?? '' })
+const { TEST_DATABASE_URL = '', TEST_CONNECTIONS = '10' } = process.env
+const db = knex({ client: 'pg', connection: TEST_DATABASE_URL, pool: { min: 0, max: Number(TEST_CONNECTIONS) } })
 const server = await startGraphQLServer({
   db,
   topicFor: defaultTopicFor(''),
