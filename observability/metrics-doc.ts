@@ -23,7 +23,7 @@ each is a series. \`error.type\` is the word that an error states: its \`reason\
 
 The instrumentations add \`http.server.request.duration\`,
 \`db.client.operation.duration\`, \`nodejs.eventloop.*\`, \`v8js.*\` and \`otel.sdk.*\`;
-\`service.thread.up\` tells which threads answer.
+\`service.thread.up\`, at \`/metrics\` alone, tells which threads answer.
 
 | OpenTelemetry | Prometheus | kind | attributes | meaning |
 | --- | --- | --- | --- | --- |

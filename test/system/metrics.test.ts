@@ -6,6 +6,7 @@ import { foreignMetrics } from '../../observability/foreign-metrics.ts'
 import { knownMetrics, queryableLabels } from '../../observability/metric-names.ts'
 import { appendToOutbox, inTransaction } from '../../src/messaging/index.ts'
 import { prometheusName } from '../../src/service/telemetry-prometheus.ts'
+import { type OtlpSink, startOtlpSink } from '../support/otlp/sink.ts'
 import type { Service } from '../support/system/service.ts'
 import { type SystemStack, startSystemStack } from '../support/system/stack.ts'
 import { placeOrder, readMetrics, startReadyService } from '../support/telemetry/service-calls.ts'
@@ -15,16 +16,25 @@ const EVENT_COUNT = 1_000
 
 let stack: SystemStack
 let service: Service
+let sink: OtlpSink
 let env: Record<string, string>
 beforeAll(async () => {
   stack = await startSystemStack({ durable: false })
+  sink = await startOtlpSink()
   env = await stack.freshEnv()
-  service = await startReadyService(stack.dir, { ...env, RELAY_THREADS: '4' })
+  service = await startReadyService(stack.dir, {
+    ...env,
+    RELAY_THREADS: '4',
+    OTEL_EXPORTER_OTLP_ENDPOINT: sink.endpoint,
+    OTEL_METRICS_EXPORTER: 'otlp',
+    OTEL_METRIC_EXPORT_INTERVAL: '1000',
+  })
   await placeOrder(service)
   await untilPublished(1)
 })
 afterAll(async () => {
   await service?.[Symbol.asyncDispose]()
+  await sink?.[Symbol.asyncDispose]()
   await stack?.[Symbol.asyncDispose]()
 })
 
@@ -91,22 +101,57 @@ test('the instrumentations show what dashboards and alerts ask of them', async (
 })
 
 test('the metrics of a service that has done some work', async () => {
-  // Other threads' reports, and a reading of the tables: these come last.
+  const types = await allTypes()
+
+  // Without those that come with a fault, such as a broker that is still starting.
+  const faults = /^outbox_(relay_retries|topic_paused|traces_detached|dead_lettered)/
+  const ours = types.filter((type) => /^(outbox|messaging|service|process)_/.test(type) && !faults.test(type))
+  expect(ours).toMatchSnapshot()
+})
+
+test('pushed over OTLP metrics have the names and kinds in Prometheus that a scrape shows', async () => {
+  // The main thread's own view of the others, made as it is scraped.
+  const scrapedOnly = ['service_thread_up gauge']
+  await allTypes()
+  const differences = async () => {
+    const scraped = (await types()).filter((type) => !scrapedOnly.includes(type))
+    const pushed = [...new Set(sink.metrics.map((metric) => `${prometheusName(metric)} ${metric.kind}`))]
+    return {
+      onlyScraped: scraped.filter((type) => !pushed.includes(type)),
+      onlyPushed: pushed.filter((type) => !scraped.includes(type)),
+    }
+  }
+
+  // What is new is at both places within a second, in either order.
+  await until(
+    'Nothing at one place alone',
+    async () => {
+      const { onlyScraped, onlyPushed } = await differences()
+      return onlyScraped.length + onlyPushed.length === 0 ? true : null
+    },
+    30_000,
+  ).catch(() => {})
+
+  expect(await differences()).toEqual({ onlyScraped: [], onlyPushed: [] })
+})
+
+/** The name and kind of each metric of a scrape. */
+async function types(): Promise<readonly string[]> {
+  return [...(await readMetrics(service)).matchAll(/^# TYPE (\S+ \w+)$/gm)].map(([, type = '']) => type)
+}
+
+/** The same once those are there that come last: other threads' reports, and a reading of the tables. */
+async function allTypes(): Promise<readonly string[]> {
   const late = [
     'outbox_consumer_processed_messages_total counter',
     'outbox_consumer_lag gauge',
     'outbox_pending_count gauge',
   ]
-  const types = await until('The metrics that come last', async () => {
-    const found = [...(await readMetrics(service)).matchAll(/^# TYPE (\S+ \w+)$/gm)].map(([, type]) => type)
+  return await until('The metrics that come last', async () => {
+    const found = await types()
     return late.every((type) => found.includes(type)) ? found : null
   })
-
-  // Without those that come with a fault, such as a broker that is still starting.
-  const faults = /^outbox_(relay_retries|topic_paused|traces_detached|dead_lettered)/
-  const ours = types.filter((type = '') => /^(outbox|messaging|service|process)_/.test(type) && !faults.test(type))
-  expect(ours).toMatchSnapshot()
-})
+}
 
 async function published(): Promise<number> {
   const lines = (await readMetrics(service)).split('\n')

@@ -1,9 +1,10 @@
-/** A collector for tests: takes traces over OTLP/HTTP and shows them; can also be silent, slow or away. */
+/** A collector for tests: takes traces and metrics over OTLP/HTTP and shows them; can also be silent, slow or away. */
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { gunzipSync } from 'node:zlib'
+import { decodeMetrics, type ExportedMetric } from './decode-metrics.ts'
 import { decodeTraces, type ExportedSpan } from './decode-traces.ts'
 
 /** A running sink. */
@@ -11,6 +12,8 @@ export interface OtlpSink extends AsyncDisposable {
   /** For `OTEL_EXPORTER_OTLP_ENDPOINT`. */
   readonly endpoint: string
   readonly spans: readonly ExportedSpan[]
+  /** Each metric of each request. */
+  readonly metrics: readonly ExportedMetric[]
   /** The paths of all requests: `/v1/traces`. */
   readonly paths: readonly string[]
   /** All that was sent, as it was, and readable as far as it is text. */
@@ -35,6 +38,7 @@ export interface OtlpSink extends AsyncDisposable {
 export async function startOtlpSink(): Promise<OtlpSink> {
   const decoded: ExportedSpan[] = []
   const undecoded: Buffer[] = []
+  const metrics: ExportedMetric[] = []
   const paths: string[] = []
   const bodies: Buffer[] = []
   const watchers = new Set<() => void>()
@@ -56,6 +60,7 @@ export async function startOtlpSink(): Promise<OtlpSink> {
     const plain = request.headers['content-encoding'] === 'gzip' ? gunzipSync(body) : body
     bodies.push(plain)
     if (request.url === '/v1/traces') undecoded.push(plain)
+    if (request.url === '/v1/metrics') metrics.push(...decodeMetrics(plain))
     if (delayMs > 0) await sleep(delayMs, undefined, { ref: false })
     response.writeHead(200, { 'content-type': 'application/x-protobuf' }).end()
     for (const watcher of [...watchers]) watcher()
@@ -83,6 +88,7 @@ export async function startOtlpSink(): Promise<OtlpSink> {
     get spans() {
       return spans()
     },
+    metrics,
     paths,
     text: () => Buffer.concat(bodies).toString('latin1'),
     hang() {
@@ -99,7 +105,7 @@ export async function startOtlpSink(): Promise<OtlpSink> {
       if (!server.listening) await listen(port)
     },
     forget() {
-      for (const kept of [decoded, undecoded, bodies]) kept.length = 0
+      for (const kept of [decoded, undecoded, metrics, bodies]) kept.length = 0
     },
     get unansweredCount() {
       return unansweredCount
