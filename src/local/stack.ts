@@ -189,8 +189,8 @@ async function writeEnvFile(
   return { [Symbol.asyncDispose]: () => rm(file, { force: true }) }
 }
 
-/** What all processes of a service have to know alike. */
-const SHARED = /^(KAFKA|TOPIC|OUTBOX)_/
+/** What all processes of a service have to know alike, and where its traces go: a trace is to be found in one place. */
+const SHARED = /^(KAFKA|TOPIC|OUTBOX)_|^OTEL_EXPORTER_OTLP_(TRACES_)?ENDPOINT$/
 
 /** For a shell as for Node: an address may have `&` in it, a password `$`. Only with `'` besides does a shell take `$` for its own. */
 function quoted(value: string): string {

@@ -35,6 +35,7 @@ test('what the environment says of telemetry and of the log is what the service 
     OUTBOX_TRACES_WAIT: 'false',
     OUTBOX_NAME: 'mine',
     TOPIC_PREFIX: 'shop.',
+    OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: said.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT,
   })
   program.kill('SIGTERM')
   expect(await program.ended).toBe(0)
