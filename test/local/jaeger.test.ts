@@ -4,7 +4,8 @@ import { join } from 'node:path'
 import { expect, test } from '@jest/globals'
 import { startJaeger } from '../../src/local/jaeger.ts'
 import { jaegerBinary } from '../../src/local/jaeger-binary.ts'
-import { until } from '../support/telemetry/wait.ts'
+import { untilTraced } from '../support/telemetry/jaeger-traces.ts'
+import { sendSpan } from '../support/telemetry/one-span.ts'
 
 const binary = await jaegerBinary()
 // Building it takes minutes, which `npm start` does in the background and a test must not.
@@ -16,40 +17,8 @@ withJaeger('Jaeger shows a span that was sent over OTLP', async () => {
   await using jaeger = await startJaeger({ binary: binary ?? '', dir })
   const traceId = '0af7651916cd43dd8448eb211c80319c'
 
-  const sent = await fetch(`${jaeger.otlpEndpoint}/v1/traces`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify(oneSpan(traceId)),
-  })
+  expect(await sendSpan(jaeger.otlpEndpoint, traceId)).toBe(200)
 
-  expect(sent.status).toBe(200)
-  expect(await storedSpanNames(jaeger.url, traceId)).toEqual(['create orders'])
+  const [span] = await untilTraced(jaeger.url, traceId, (spans) => spans.length === 1)
+  expect(span?.name).toBe('create orders')
 })
-
-function oneSpan(traceId: string) {
-  const now = BigInt(Date.now()) * 1_000_000n
-  const span = {
-    traceId,
-    spanId: 'b7ad6b7169203331',
-    name: 'create orders',
-    kind: 4,
-    startTimeUnixNano: String(now),
-    endTimeUnixNano: String(now + 1_000_000n),
-  }
-  const attributes = [{ key: 'service.name', value: { stringValue: 'orders-api' } }]
-  return { resourceSpans: [{ resource: { attributes }, scopeSpans: [{ spans: [span] }] }] }
-}
-
-/** Asks until the trace is stored: it is 404 before. */
-async function storedSpanNames(url: string, traceId: string): Promise<string[]> {
-  return await until('The trace', async () => {
-    const response = await fetch(`${url}/api/v3/traces/${traceId}`)
-    if (!response.ok) return null
-    const { result } = (await response.json()) as {
-      result: { resourceSpans: { scopeSpans: { spans: { name: string }[] }[] }[] }
-    }
-    return result.resourceSpans.flatMap(({ scopeSpans }) =>
-      scopeSpans.flatMap(({ spans }) => spans.map(({ name }) => name)),
-    )
-  })
-}

@@ -5,31 +5,21 @@ import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { Kafka, logLevel } from 'kafkajs'
 import knex from 'knex'
 import { type Jaeger, startJaeger } from '../../src/local/jaeger.ts'
-import { buildJaeger, canBuildJaeger, jaegerBinary } from '../../src/local/jaeger-binary.ts'
 import { requestResume } from '../../src/messaging/index.ts'
 import { type SystemStack, startSystemStack } from '../support/system/stack.ts'
+import { BUILD_MS, jaegerForTests, withJaeger } from '../support/telemetry/jaeger.ts'
 import { findTraces, type StoredSpan, untilTraced } from '../support/telemetry/jaeger-traces.ts'
 import { startOneThread } from '../support/telemetry/one-thread.ts'
 import { outline } from '../support/telemetry/outline.ts'
 import { placeOrder, startReadyService } from '../support/telemetry/service-calls.ts'
 import { until } from '../support/telemetry/wait.ts'
 
-/** Milliseconds for a build on a busy machine; an idle one takes three minutes. */
-const BUILD_MS = 1_800_000
-
-const installed = await jaegerBinary()
-const available = installed !== null || (await canBuildJaeger())
-// Where neither Jaeger nor Go is this is skipped, and shown as such; in CI that is a failure.
-const withJaeger = available || process.env.CI ? test : test.skip
-
 let stack: SystemStack
 let jaeger: Jaeger
 beforeAll(async () => {
   stack = await startSystemStack({ durable: false })
   if (withJaeger === test.skip) return
-  if (!available) throw new Error('Neither Jaeger nor Go, which builds it, is on the path: CI needs one of them')
-  const binary = installed ?? (await buildJaeger({ signal: AbortSignal.timeout(BUILD_MS) }))
-  jaeger = await startJaeger({ binary, dir: join(stack.dir, 'jaeger') })
+  jaeger = await startJaeger({ binary: await jaegerForTests(), dir: join(stack.dir, 'jaeger') })
 }, BUILD_MS + 240_000)
 afterAll(async () => {
   await jaeger?.[Symbol.asyncDispose]()
