@@ -31,7 +31,7 @@ export interface LocalConfig {
 }
 
 /** The ports that people know. */
-export const usualPorts = { graphql: 4000, admin: 4001, jaeger: 16_686 } as const
+export const usualPorts = { graphql: 4000, admin: 4001, jaeger: 16_686, prometheus: 9090, grafana: 3000 } as const
 
 /** Whether servers are to be started here, and not only the service. */
 export function ownsServers({ databaseUrl, kafkaBrokers }: LocalConfig): boolean {

@@ -30,3 +30,9 @@ export async function portIsFree(port: number): Promise<boolean> {
     server.close()
   }
 }
+
+/** `usual`, which people know, where it is free, and another where it is not. */
+export async function usualPort(usual: number): Promise<number> {
+  const [other = 0] = await freePorts(1)
+  return (await portIsFree(usual)) ? usual : other
+}

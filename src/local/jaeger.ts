@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url'
 import { freePorts } from './free-ports.ts'
 import { endLeftover } from './leftover.ts'
 import { OwnedServer } from './owned-server.ts'
+import { commandOf, type Runnable } from './runnable.ts'
 
 const config = fileURLToPath(new URL('../../observability/jaeger.yaml', import.meta.url))
 
@@ -19,12 +20,14 @@ export interface JaegerPorts {
 }
 
 export interface JaegerOptions {
-  /** From `jaegerBinary()` or `buildJaeger()`. */
-  readonly binary: string
+  /** From `jaegerBinary()` or `buildJaeger()`, or its image. */
+  readonly binary: Runnable
   /** Folder of its log and pid file. */
   readonly dir: string
   /** @defaultValue free ones */
   readonly ports?: JaegerPorts
+  /** The Prometheus that its Monitor page asks. @defaultValue the port that people know */
+  readonly prometheusUrl?: string
 }
 
 export interface Jaeger extends AsyncDisposable {
@@ -47,23 +50,25 @@ export async function jaegerPorts(): Promise<JaegerPorts> {
 }
 
 /** Starts it; resolves once it takes and answers. Throws {@link StackError} with the end of its log. */
-export async function startJaeger({ binary, dir, ports: given }: JaegerOptions): Promise<Jaeger> {
+export async function startJaeger({ binary, dir, ports: given, prometheusUrl }: JaegerOptions): Promise<Jaeger> {
   const ports = given ?? (await jaegerPorts())
   await mkdir(dir, { recursive: true })
   const pidFile = join(dir, 'jaeger.pid')
   const logFile = join(dir, 'jaeger.log')
   await endLeftover({ name: 'Jaeger', pidFile, commandHolds: `jaeger --config ${config}`, stopSignal: 'SIGTERM' })
+  const env = {
+    JAEGER_OTLP_HTTP_PORT: String(ports.otlpHttp),
+    JAEGER_OTLP_GRPC_PORT: String(ports.otlpGrpc),
+    JAEGER_QUERY_PORT: String(ports.query),
+    JAEGER_QUERY_GRPC_PORT: String(ports.queryGrpc),
+    JAEGER_HEALTH_PORT: String(ports.health),
+    JAEGER_SPAN_METRICS_PORT: String(ports.spanMetrics),
+    ...(prometheusUrl !== undefined && { JAEGER_PROMETHEUS_URL: prometheusUrl }),
+  }
   const server = new OwnedServer({
     name: 'Jaeger',
-    command: [binary, '--config', config],
-    env: {
-      JAEGER_OTLP_HTTP_PORT: String(ports.otlpHttp),
-      JAEGER_OTLP_GRPC_PORT: String(ports.otlpGrpc),
-      JAEGER_QUERY_PORT: String(ports.query),
-      JAEGER_QUERY_GRPC_PORT: String(ports.queryGrpc),
-      JAEGER_HEALTH_PORT: String(ports.health),
-      JAEGER_SPAN_METRICS_PORT: String(ports.spanMetrics),
-    },
+    command: commandOf(binary, { args: ['--config', config], env, reads: [config] }),
+    env,
     logFile,
     pidFile,
     stopSignal: 'SIGTERM',

@@ -6,7 +6,7 @@
  */
 import { noteBuild, spoken } from './build-note.ts'
 import { type LocalConfig, usualPorts } from './config.ts'
-import { freePorts, portIsFree } from './free-ports.ts'
+import { usualPort } from './free-ports.ts'
 import { type Jaeger, type JaegerPorts, jaegerPorts, startJaeger } from './jaeger.ts'
 import { buildJaeger, canBuildJaeger, jaegerBinary, RELEASE } from './jaeger-binary.ts'
 import { standInForJaeger } from './trace-stand-in.ts'
@@ -103,10 +103,7 @@ async function standIn({ otlpHttp }: JaegerPorts): Promise<AsyncDisposable> {
 
 /** The ports that people know where they are free. */
 async function portsToUse(): Promise<JaegerPorts> {
-  const ports = await jaegerPorts()
-  const [other = 0] = await freePorts(1)
-  const query = (await portIsFree(usualPorts.jaeger)) ? usualPorts.jaeger : other
-  return { ...ports, query }
+  return { ...(await jaegerPorts()), query: await usualPort(usualPorts.jaeger) }
 }
 
 async function aborted(signal: AbortSignal): Promise<void> {

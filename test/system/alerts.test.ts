@@ -4,9 +4,10 @@ import { rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from '@jest/globals'
+import { onPath } from '../../src/local/on-path.ts'
 import { startService } from '../support/system/service.ts'
 import { startSystemStack } from '../support/system/stack.ts'
-import { type Prometheus, prometheusBinary, startPrometheus } from '../support/telemetry/prometheus.ts'
+import { type Prometheus, startPrometheus } from '../support/telemetry/prometheus.ts'
 import { placeOrder, readMetrics } from '../support/telemetry/service-calls.ts'
 import { until } from '../support/telemetry/wait.ts'
 
@@ -23,7 +24,7 @@ const WARRANTED = [
 ]
 
 const wedge = new URL('../support/telemetry/wedge.ts', import.meta.url).href
-const binary = prometheusBinary()
+const binary = onPath('prometheus')
 // Where Prometheus is missing this is skipped, and shown as such; in CI that is a failure.
 const withPrometheus = binary !== null || process.env.CI ? test : test.skip
 

@@ -1,7 +1,6 @@
 /** A Prometheus with our rules, scraping a service under test each second. */
-import { existsSync } from 'node:fs'
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
-import { delimiter, join } from 'node:path'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parse } from 'yaml'
 import { freePorts } from '../../../src/local/free-ports.ts'
@@ -9,12 +8,6 @@ import { startGuarded } from '../../../src/local/guarded-process.ts'
 import { until } from './wait.ts'
 
 const alertsFile = fileURLToPath(new URL('../../../observability/alerts.yaml', import.meta.url))
-
-/** The program's path; `null` where it is not installed. */
-export function prometheusBinary(): string | null {
-  const folders = (process.env.PATH ?? '').split(delimiter)
-  return folders.map((folder) => join(folder, 'prometheus')).find((file) => existsSync(file)) ?? null
-}
 
 export interface PrometheusOptions {
   readonly binary: string
