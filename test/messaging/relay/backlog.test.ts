@@ -2,12 +2,12 @@
 import { randomUUID } from 'node:crypto'
 import { expect, jest, test } from '@jest/globals'
 import type { Knex } from 'knex'
-import { connectionOf } from '../../../src/messaging/outbox/connection.ts'
 import { laneOf, murmur2 } from '../../../src/messaging/outbox/lane.ts'
 import { createPostgresSource } from '../../../src/messaging/relay/postgres-source.ts'
 import { selectOutboxState } from '../../../src/messaging/telemetry/queries.ts'
 import { eventually } from '../../../src/messaging/testing/index.ts'
 import { orderEvent } from '../../support/events.ts'
+import { type Cost, costOf, type Statement } from '../../support/statement-cost.ts'
 import { createRelaySetting, idsOn, owns, type RelaySetting, TOPIC, typesOf, unpublished } from './setting.ts'
 
 const isLong = process.env.TEST_LONG === '1'
@@ -46,40 +46,25 @@ async function allOut({ broker, db }: RelaySetting, count: number): Promise<void
   await eventually('all of it is marked', async () => (await unpublished(db)) === 0)
 }
 
-interface PlanNode {
-  readonly 'Node Type': string
-  readonly 'Relation Name'?: string
-  readonly 'Index Name'?: string
-  readonly 'Shared Hit Blocks': number
-  readonly 'Shared Read Blocks': number
-  readonly Plans?: readonly PlanNode[]
-}
-
 /** The plan of the relay's read of all lanes, carried out, and the pages that it looked at. */
-async function readCost(db: Knex): Promise<{ readonly pages: number; readonly nodes: readonly PlanNode[] }> {
+async function readCost(db: Knex): Promise<Cost> {
   // A relay reads what it owns: here everything, for the length of a transaction that leaves nothing behind.
   const trx = await db.transaction()
   try {
     const owner = randomUUID()
     const leases: { lane: number; token: string }[] = await trx('lane_leases').update({ owner }, ['lane', 'token'])
-    const statements: { sql: string; bindings: readonly unknown[] }[] = []
+    const statements: Statement[] = []
     trx.on('query', (query) => statements.push(query))
     await createPostgresSource({ db: trx, topicFor: () => TOPIC }).read(
       { owner, leases: leases.map(({ lane, token }) => ({ lane, token: BigInt(token) })) },
       { lanes: leases.map(({ lane }) => ({ lane, limit: 16 })), maxBytesPerLane: 100_000, inHand: [], exclusions: [] },
     )
     const [read] = statements
-    const connection = await connectionOf(trx)
-    const { rows } = await connection.query(`explain (analyze, buffers, format json) ${read?.sql}`, read?.bindings)
-    const [{ Plan: root }] = (rows[0] as { 'QUERY PLAN': [{ Plan: PlanNode }] })['QUERY PLAN']
-    return { pages: root['Shared Hit Blocks'] + root['Shared Read Blocks'], nodes: [root, ...below(root)] }
+    if (!read) throw new Error('Nothing was read')
+    return await costOf(trx, read)
   } finally {
     await trx.rollback()
   }
-}
-
-function below({ Plans = [] }: PlanNode): readonly PlanNode[] {
-  return Plans.flatMap((plan) => [plan, ...below(plan)])
 }
 
 test('PC-27 a backlog that nobody has analyzed is read by the index, drains, and lets quiet lanes through', async () => {
