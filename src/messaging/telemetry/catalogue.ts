@@ -140,14 +140,14 @@ export const catalogue = {
     name: 'outbox.held.keys',
     kind: 'gauge',
     unit: '{key}',
-    description: 'Keys that wait for their next attempt after a refusal',
+    description: 'Keys that wait for their next attempt after a refusal; counted up to 100,001',
     attributes: [ATTR_OUTBOX],
   },
   parkedKeys: {
     name: 'outbox.parked.keys',
     kind: 'gauge',
     unit: '{key}',
-    description: 'Keys that wait for an operator',
+    description: 'Keys that wait for an operator; counted up to 100,001',
     attributes: [ATTR_OUTBOX],
   },
   topicPaused: {

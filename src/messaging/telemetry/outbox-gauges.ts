@@ -21,7 +21,7 @@ export interface OutboxGaugesOptions {
   readonly db: Knex
   /**
    * Milliseconds between two readings. Shorter shows a backlog sooner and costs
-   * the database one statement each time, some milliseconds.
+   * the database one short transaction each time.
    * @defaultValue 15_000
    */
   readonly intervalMs?: number

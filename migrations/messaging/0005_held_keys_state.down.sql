@@ -1,0 +1,1 @@
+drop index held_keys_state;
