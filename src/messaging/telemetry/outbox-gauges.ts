@@ -41,7 +41,7 @@ export function startOutboxGauges(options: OutboxGaugesOptions): Running {
       startAtZero()
       while (!draining.aborted) {
         await recordOutboxState(db).catch((error: unknown) => {
-          logger.warn({ error }, 'The state of the outbox could not be read; its gauges show what was last known')
+          logger.warn({ err: error }, 'The state of the outbox could not be read; its gauges show what was last known')
         })
         await systemClock.pause(intervalMs, draining)
       }

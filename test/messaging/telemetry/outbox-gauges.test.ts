@@ -3,7 +3,7 @@ import { expect, jest, test } from '@jest/globals'
 import { metrics } from '@opentelemetry/api'
 import { MeterProvider, MetricReader } from '@opentelemetry/sdk-metrics'
 import type { Knex } from 'knex'
-import { silentLogger } from '../../../src/messaging/lifecycle/logger.ts'
+import pino from 'pino'
 import { appendToOutbox } from '../../../src/messaging/outbox/append.ts'
 import { inTransaction } from '../../../src/messaging/outbox/transaction.ts'
 import { recordOutboxState, startOutboxGauges } from '../../../src/messaging/telemetry/outbox-gauges.ts'
@@ -136,15 +136,16 @@ test('PC-74 a database that does not answer leaves the last values standing', as
   await recordOutboxState(database.db)
   const before = await gauges()
   const { promise: warned, resolve } = Promise.withResolvers<string>()
+  const logger = pino({ base: null, timestamp: false }, { write: resolve })
   const broken = database.createPool()
   await broken.destroy()
 
-  await using _gauges = startOutboxGauges({
-    db: broken,
-    logger: { ...silentLogger, warn: (_fields, message) => resolve(message) },
-  })
+  await using _gauges = startOutboxGauges({ db: broken, logger })
 
-  expect(await warned).toContain('last known')
+  expect(JSON.parse(await warned)).toMatchObject({
+    msg: expect.stringContaining('last known'),
+    err: { message: 'Unable to acquire a connection' },
+  })
   expect(await gauges()).toMatchObject(before)
 })
 
