@@ -15,7 +15,7 @@ export interface PrometheusOptions {
   readonly dir: string
   /** `host:port` whose `/metrics` is read. */
   readonly target: string
-  /** By what the rules' ranges and `for` are divided; waiting thresholds in seconds by a third of it, as scrapes and beats are not. */
+  /** By what the rules' ranges, offsets and `for` are divided; waiting thresholds in seconds by a third of it, as scrapes and beats are not. */
   readonly hurry: number
 }
 
@@ -108,7 +108,7 @@ function hurried({ groups }: RuleFile, by: number): RuleFile {
       rules: group.rules.map((rule) => ({
         ...rule,
         expr: rule.expr
-          .replaceAll(/\[(\d+)([smhd])\]/g, (_, count, unit) => `[${shortened(count, unit)}]`)
+          .replaceAll(/(\[|\boffset )(\d+)([smhd])\b/g, (_, before, count, unit) => before + shortened(count, unit))
           .replaceAll(/(_seconds\)?) > 60$/gm, `$1 > ${threshold}`),
         ...(rule.for === undefined
           ? {}
