@@ -232,14 +232,14 @@ export const catalogue = {
     name: 'outbox.consumer.rebalances',
     kind: 'counter',
     unit: '{rebalance}',
-    description: 'Times that a group gave its members their partitions anew',
+    description: 'Times that a member of a group was given its partitions anew, each member for itself',
     attributes: [ATTR_GROUP],
   },
   crashes: {
     name: 'outbox.consumer.crashes',
     kind: 'counter',
     unit: '{crash}',
-    description: 'Times that the client of a subscription gave up and was rebuilt',
+    description: 'Times that a subscription could not join, or its client gave up, and that it was built anew',
     attributes: [ATTR_GROUP],
   },
   orderViolations: {

@@ -58,12 +58,12 @@ export function measureTopic(topic: {
   instruments.topicWeak.record(Number(weak), attributes)
 }
 
-/** Counts that a group gave its members their partitions anew. */
+/** Counts that a group gave this member its partitions anew. */
 export function countRebalance(group: string): void {
   getInstruments().rebalances.add(1, { [ATTR_GROUP]: group })
 }
 
-/** Counts that the client of a subscription gave up and is rebuilt. */
+/** Counts that a subscription could not join, or its client gave up, and that it is built anew. */
 export function countClientCrash(group: string): void {
   getInstruments().crashes.add(1, { [ATTR_GROUP]: group })
 }
