@@ -2,8 +2,13 @@
 import { expect, test } from '@jest/globals'
 import { listHeldKeys } from '../../../src/messaging/dead-letters/list.ts'
 import { requestSkip } from '../../../src/messaging/dead-letters/requests.ts'
-import { eventually, type Fault } from '../../../src/messaging/testing/index.ts'
-import { orderEvent } from '../../support/events.ts'
+import { systemClock } from '../../../src/messaging/lifecycle/clock.ts'
+import { murmur2 } from '../../../src/messaging/outbox/lane.ts'
+import { defaultTopicFor } from '../../../src/messaging/outbox/topic-rule.ts'
+import { InMemoryOutbox } from '../../../src/messaging/testing/in-memory-outbox.ts'
+import { eventually, type Fault, InMemoryBroker } from '../../../src/messaging/testing/index.ts'
+import { orderEvent, plainEvent } from '../../support/events.ts'
+import { startLoneWorker } from '../../support/relay/lone-worker.ts'
 import { readSeries } from '../../support/telemetry/series.ts'
 import { createRelaySetting, type RelaySetting, TOPIC } from './setting.ts'
 
@@ -66,6 +71,28 @@ test('what a relay publishes, fails to send, tries again, parks and skips is cou
     'outbox.wake.mode mode=poll': 0,
   })
   expect(odd).toEqual([])
+})
+
+test('a read that fails is counted apart from those that find rows or none', async () => {
+  let failing = true
+  const outbox = new InMemoryOutbox({
+    clock: systemClock,
+    hash: murmur2,
+    topicFor: defaultTopicFor(''),
+    around: async (call, apply) => {
+      if (call !== 'read' || !failing) return apply()
+      failing = false
+      throw new Error('The database is away')
+    },
+  })
+  const broker = new InMemoryBroker({ topics: { [TOPIC]: 1 } })
+  const worker = await startLoneWorker(outbox, { publisher: broker.createPublisher(), clock: systemClock })
+  const [event] = outbox.append([plainEvent('Placed')])
+  worker.wake([event?.lane ?? 0])
+  await broker.receive(1)
+  await worker.stop()
+
+  expect((await read()).values).toMatchObject({ 'outbox.relay.poll.duration outbox.poll.result=error': 1 })
 })
 
 /** The next sends of a key's events meet these faults, one after the other. */
