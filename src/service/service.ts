@@ -106,8 +106,9 @@ async function waitForSchema(
 
 /** An error's code, or its class where it has none: never its message, which may name hosts and users. */
 function reasonOf(error: unknown): string {
-  if (!(error instanceof Error)) return 'no answer'
-  return 'code' in error && typeof error.code === 'string' ? error.code : error.name
+  if (error instanceof Error && 'code' in error && typeof error.code === 'string') return error.code
+  // The driver's own timeouts are plain errors.
+  return error instanceof Error && error.name !== 'Error' ? error.name : 'no answer'
 }
 
 /** What Postgres says to whom it does not let in, in a sentence for the operator: it names no secret. */

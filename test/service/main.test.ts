@@ -100,11 +100,12 @@ test('without Postgres the process lives, is not ready, and can be stopped', asy
   const line = await service.line('Postgres cannot be reached yet')
 
   expect((await service.admin('/livez')).status).toBe(200)
-  const { status, body } = await service.admin('/readyz')
-  expect([status, JSON.parse(body)]).toMatchObject([
-    503,
-    { problems: ['api: Postgres cannot be reached (ECONNREFUSED)'] },
-  ])
+  // A machine that is busy may find no time to hear of the refusal, and calls it no answer at first.
+  await until(async () => {
+    const last = await service.admin('/readyz')
+    return { done: last.body.includes('api: Postgres cannot be reached (ECONNREFUSED)'), last }
+  })
+  expect((await service.admin('/readyz')).status).toBe(503)
   expect(JSON.stringify(line)).not.toContain(' at ')
   expect(service.log.filter(({ msg }) => msg.startsWith('Telemetry'))).toEqual([])
   service.kill('SIGTERM')

@@ -22,6 +22,16 @@ const NOT_UNDERSTOOD = new Set(['ECONNRESET', 'EPROTO', 'ERR_SSL_WRONG_VERSION_N
 /** The code that goes for such an end, and becomes the reason of the outage: the bare one names no cause. */
 const PLAINTEXT_PERHAPS = 'NO_TLS_HANDSHAKE_PORT_MAY_BE_PLAINTEXT'
 
+/** What is left of a client that nobody waits for any more. Its code becomes the reason of what fails with it. */
+class GivenUpError extends Error {
+  override readonly name = 'GivenUpError'
+  readonly code = 'CLIENT_GIVEN_UP'
+
+  constructor() {
+    super('This client has been given up')
+  }
+}
+
 /** Opens a client's sockets until it is cut off. */
 export class Sockets {
   readonly #open = new Set<net.Socket>()
@@ -29,7 +39,7 @@ export class Sockets {
 
   /** Given to kafkajs as `socketFactory`. Throws once the client is cut off. */
   readonly open = ({ host, port, ssl, onConnect }: SocketRequest): net.Socket => {
-    if (this.#cut) throw new Error('This client has been given up')
+    if (this.#cut) throw new GivenUpError()
     const name = net.isIP(host) === 0 ? { servername: host } : {}
     const socket = ssl
       ? withHint(tls.connect({ host, port, ...name, ...ssl }, onConnect))
@@ -48,7 +58,7 @@ export class Sockets {
   cutOff(): void {
     this.#cut = true
     // With an error, as kafkajs does not listen for a mere close.
-    for (const socket of this.#open) socket.destroy(new Error('This client has been given up'))
+    for (const socket of this.#open) socket.destroy(new GivenUpError())
   }
 }
 

@@ -86,5 +86,12 @@ function statedType(error: unknown): string {
   const { reason, code } = error as { reason?: unknown; code?: unknown }
   if (typeof reason === 'string') return reason
   if (typeof code === 'string') return code
-  return error.name
+  return (error.name === 'Error' && driverTimeouts.get(error.message)) || error.name
 }
+
+/** What node-postgres says when nobody has answered in time, which has no code; to an operator `Error` would say nothing. */
+const driverTimeouts: ReadonlyMap<string, string> = new Map([
+  ['timeout expired', 'CONNECT_TIMEOUT'],
+  ['Connection terminated due to connection timeout', 'CONNECT_TIMEOUT'],
+  ['Query read timeout', 'QUERY_TIMEOUT'],
+])

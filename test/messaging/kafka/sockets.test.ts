@@ -3,6 +3,21 @@ import { createServer } from 'node:net'
 import { expect, test } from '@jest/globals'
 import { Sockets } from '../../../src/messaging/kafka/sockets.ts'
 
+test('what fails with a client that was given up says so', async () => {
+  await using server = createServer(() => {})
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as { port: number }
+  const sockets = new Sockets()
+  const socket = sockets.open({ host: '127.0.0.1', port, ssl: undefined, onConnect: () => {} })
+  const failed = once(socket, 'error')
+
+  sockets.cutOff()
+
+  expect(await failed).toMatchObject([{ code: 'CLIENT_GIVEN_UP' }])
+  expect(() => sockets.open({ host: '127.0.0.1', port, ssl: undefined, onConnect: () => {} })).toThrow('given up')
+})
+
 test.each([
   ['over TLS the port is said to be plaintext, perhaps', {}, 'NO_TLS_HANDSHAKE_PORT_MAY_BE_PLAINTEXT'],
   ['in clear it stays what it is', undefined, 'ECONNRESET'],

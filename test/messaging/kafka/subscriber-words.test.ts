@@ -11,10 +11,8 @@ test('a subscriber whose broker cannot be reached says that, and nothing of publ
     deliver: async ({ endOffset }) => ({ nextOffset: endOffset, pauseMs: 0 }),
   })
 
-  await eventually('a reason', () => subscription.status().reason !== null)
-
-  expect(subscription.status()).toMatchObject({
-    phase: 'failing',
-    reason: 'Kafka cannot be reached to look for the topic order.events: ECONNREFUSED',
-  })
+  // A machine that is busy may find no time to hear of the refusal, and calls it a timeout at first.
+  const words = 'Kafka cannot be reached to look for the topic order.events'
+  await eventually('the reason', () => subscription.status().reason === `${words}: ECONNREFUSED`)
+  expect(subscription.status().phase).toBe('failing')
 })

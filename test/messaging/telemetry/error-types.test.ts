@@ -15,6 +15,15 @@ const points = readMetrics()
 const failureOf = (reason: string) =>
   new PublishError({ topic: TOPIC, partition: 0 }, { kind: 'outage', outcome: 'refused', reason })
 
+test.each([
+  ['timeout expired', 'CONNECT_TIMEOUT'],
+  ['Connection terminated due to connection timeout', 'CONNECT_TIMEOUT'],
+  ['Query read timeout', 'QUERY_TIMEOUT'],
+  ['something else', 'Error'],
+])('what node-postgres calls an Error with %j is %s: a wait that was too long has a name', (message, type) => {
+  expect(errorType(new Error(message))).toBe(type)
+})
+
 test('a word too long or too odd for a label is none, whoever states it', async () => {
   countRetry('the broker said: "no"')
   countRetry('X'.repeat(65))
