@@ -2,7 +2,7 @@
 import { join } from 'node:path'
 import { buildUnderWay, spoken } from '../src/local/build-note.ts'
 import { usualPorts } from '../src/local/config.ts'
-import { type Engine, provideImage } from '../src/local/container-engine.ts'
+import { type Engine, orContainers, provideImage } from '../src/local/container-engine.ts'
 import { portIsFree } from '../src/local/free-ports.ts'
 import { type Jaeger, type JaegerPorts, jaegerPorts, startJaeger } from '../src/local/jaeger.ts'
 import { buildJaeger, canBuildJaeger, jaegerBinary, RELEASE } from '../src/local/jaeger-binary.ts'
@@ -17,7 +17,7 @@ const USUAL_SPAN_METRICS = '127.0.0.1:8889'
 
 /** What there is to do about it, decided before anything is started. */
 export type JaegerPlan =
-  | { readonly kind: 'there'; readonly url: string; readonly note: string; readonly spanMetrics: string }
+  | { readonly kind: 'there'; readonly url: string; readonly note: string; readonly spanMetrics: string | null }
   | { readonly kind: 'none'; readonly note: string }
   | { readonly kind: 'start'; readonly note: string; readonly ports: JaegerPorts; readonly spanMetrics: string }
 
@@ -26,10 +26,11 @@ export interface JaegerWanted {
   readonly endpoint: string | undefined
   /** The port of its pages, as far as anybody has said. */
   readonly port: number | null
+  readonly engine: Engine | null
 }
 
 /** Starts nothing. Throws {@link StackError} where the endpoint is no address, or the port is taken. */
-export async function planJaeger({ endpoint, port }: JaegerWanted): Promise<JaegerPlan> {
+export async function planJaeger({ endpoint, port, engine }: JaegerWanted): Promise<JaegerPlan> {
   const last = lastStart()
   if (last.JAEGER_URL && (endpoint ?? last.OTEL_EXPORTER_OTLP_ENDPOINT) === last.OTEL_EXPORTER_OTLP_ENDPOINT)
     return await ofLastStart(last.JAEGER_URL, last.JAEGER_SPAN_METRICS || USUAL_SPAN_METRICS)
@@ -42,6 +43,10 @@ export async function planJaeger({ endpoint, port }: JaegerWanted): Promise<Jaeg
   }
   const otlpHttp = Number(otlpPort || 80)
   if (!(await portIsFree(otlpHttp))) return await whoeverIsThere(where, `http://127.0.0.1:${port ?? usualPorts.jaeger}`)
+  if (!(await canBeHad(engine))) {
+    const ways = 'put a release (jaegertracing.io) on the path, install Go, which builds it'
+    return { kind: 'none', note: `is not here: ${ways}${orContainers(engine)}` }
+  }
   const ports = {
     ...(await jaegerPorts()),
     otlpHttp,
@@ -61,12 +66,15 @@ async function ofLastStart(url: string, spanMetrics: string): Promise<JaegerPlan
     const note = `npm start is building it, for ${spoken(buildMs)} so far; no traces until then`
     return { kind: 'there', url, note, spanMetrics }
   }
-  return { kind: 'none', note: `that of npm start does not answer at ${url}; what npm start has printed says why` }
+  const note = `that of npm start does not answer at ${url}: what it has printed says why; --otlp-endpoint says where another service sends its spans`
+  return { kind: 'none', note }
 }
 
 async function whoeverIsThere(endpoint: string, url: string): Promise<JaegerPlan> {
-  if (await answersAsJaeger(url))
-    return { kind: 'there', url, note: 'was there already', spanMetrics: USUAL_SPAN_METRICS }
+  if (await answersAsJaeger(url)) {
+    const spanMetrics = (await answersWell(`http://${USUAL_SPAN_METRICS}/metrics`)) ? USUAL_SPAN_METRICS : null
+    return { kind: 'there', url, note: 'was there already', spanMetrics }
+  }
   const note = `${endpoint}, where the service sends its spans, is taken, and no Jaeger answers at ${url}: --jaeger-port names its own`
   return { kind: 'none', note }
 }
@@ -98,29 +106,29 @@ export interface StartOptions {
   readonly say: (line: string) => void
 }
 
-/** Starts one; `null` where no way leads to it. Throws {@link StackError} when the last way fails. */
-export async function startOwnJaeger({ ports, prometheusUrl, dir, ...how }: StartOptions): Promise<Jaeger | null> {
-  const binary = await obtain(how)
-  return binary === null ? null : await startJaeger({ binary, dir, ports, prometheusUrl })
+/** Starts one that the plan has found a way to. Throws {@link StackError} when the last way fails. */
+export async function startOwnJaeger({ ports, prometheusUrl, dir, ...how }: StartOptions): Promise<Jaeger> {
+  return await startJaeger({ binary: await obtain(how), dir, ports, prometheusUrl })
+}
+
+async function canBeHad(engine: Engine | null): Promise<boolean> {
+  return engine?.answers || (await jaegerBinary()) !== null || (await canBuildJaeger())
 }
 
 /** A release and the image have pages, so they go before what is built here. */
-async function obtain({
-  engine,
-  signal,
-  say,
-}: Pick<StartOptions, 'engine' | 'signal' | 'say'>): Promise<Runnable | null> {
+async function obtain({ engine, signal, say }: Pick<StartOptions, 'engine' | 'signal' | 'say'>): Promise<Runnable> {
   const here = await jaegerBinary()
   if (here === RELEASE) return here
   if (engine?.answers) {
-    const onFetch = (image: string) => say(`fetching ${image}, this once`)
-    const image = await provideImage({ engine: engine.program, service: 'jaeger', signal, onFetch }).catch(
-      (error: Error) => say(error.message),
-    )
-    if (image) return image
+    const fetched = provideImage({ engine: engine.program, service: 'jaeger', signal, say })
+    const image = await fetched.catch((error: Error) => {
+      if (signal.aborted) throw error
+      say(error.message)
+      return null
+    })
+    if (image !== null) return image
   }
   if (here !== null) return here
-  if (!(await canBuildJaeger())) return null
   say('building it, which takes some minutes, this once')
   return await buildJaeger({
     signal,

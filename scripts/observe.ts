@@ -8,7 +8,7 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import { Command } from 'commander'
 import { usualPorts } from '../src/local/config.ts'
-import { containerEngine, provideImage } from '../src/local/container-engine.ts'
+import { containerEngine, orContainers, provideImage } from '../src/local/container-engine.ts'
 import { claimIfFree } from '../src/local/data-dir.ts'
 import { startGrafana } from '../src/local/grafana.ts'
 import { onPath } from '../src/local/on-path.ts'
@@ -78,7 +78,7 @@ async function observe(): Promise<number> {
     portFor({ option: '--grafana-port', given: grafanaGiven, usual: usualPorts.grafana }),
   ])
   const prometheusUrl = `http://127.0.0.1:${prometheusPort}`
-  const plan = await planJaeger({ endpoint, port: ports.jaeger })
+  const plan = await planJaeger({ endpoint, port: ports.jaeger, engine: await engine })
   const [jaeger, [prometheus, grafana]] = await Promise.all([
     show('Jaeger', () => provideJaeger(plan, prometheusUrl)),
     show('Prometheus', () => providePrometheus(prometheusPort, plan)).then(
@@ -120,10 +120,6 @@ async function provideJaeger(plan: JaegerPlan, prometheusUrl: string): Promise<V
         signal: stop.signal,
         say: progressOf('Jaeger'),
       })
-      if (jaeger === null) {
-        const ways = 'put a release (jaegertracing.io) on the path, install Go, which builds it'
-        return { url: null, notes: [`is not here: ${ways}${await orContainers()}`] }
-      }
       started.push(jaeger)
       return await viewOfJaeger(jaeger.url, plan.note)
     }
@@ -140,9 +136,10 @@ async function providePrometheus(port: number, plan: JaegerPlan): Promise<View> 
   const runnable = await provideProgram('Prometheus', 'prometheus')
   if (runnable === null) {
     const ways = 'install it (Debian: apt-get install prometheus; macOS: brew install prometheus)'
-    return { url: null, notes: [`is not here: ${ways}${await orContainers()}`] }
+    return { url: null, notes: [`is not here: ${ways}${orContainers(await engine)}`] }
   }
-  const targets = { orders: `127.0.0.1:${adminPort}`, ...(plan.kind !== 'none' && { jaeger: plan.spanMetrics }) }
+  const jaeger = plan.kind === 'none' ? null : plan.spanMetrics
+  const targets = { orders: `127.0.0.1:${adminPort}`, ...(jaeger !== null && { jaeger }) }
   started.push(await startPrometheus({ runnable, dir, port, targets }))
   const url = `http://127.0.0.1:${port}`
   const metrics = `http://127.0.0.1:${adminPort}/metrics`
@@ -169,21 +166,11 @@ async function provideProgram(name: string, program: string): Promise<Runnable |
   if (installed !== null) return installed
   const found = await engine
   if (!found?.answers) return null
-  const onFetch = (image: string) => progressOf(name)(`fetching ${image}, this once`)
-  return await provideImage({ engine: found.program, service: program, signal: stop.signal, onFetch })
+  return await provideImage({ engine: found.program, service: program, signal: stop.signal, say: progressOf(name) })
 }
 
 function progressOf(name: string): (line: string) => void {
   return (line) => say(`${name.padEnd(12)} ${line}`)
-}
-
-/** The way that leads to each of them where containers can share the machine's network. */
-async function orContainers(): Promise<string> {
-  if (process.platform !== 'linux') return ''
-  const found = await engine
-  return found === null
-    ? ', or install Docker or Podman'
-    : `, or see to it that ${found.program}, which is here, answers to '${found.program} info'`
 }
 
 function readOptions() {

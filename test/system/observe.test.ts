@@ -123,40 +123,46 @@ test('Ctrl-C gives up what takes long: Jaeger is no longer built', async () => {
   await untilGone(pid, 'sleep')
 })
 
-test('where a container engine is, all three run from the images of compose.yaml, once, and end with it', async () => {
-  await using where = await place()
-  const engine = fileURLToPath(new URL('../support/telemetry/container-engine.ts', import.meta.url))
-  const PATH = await where.programs({ docker: `exec '${process.execPath}' '${engine}' "$@"` })
-  const [otlp] = await freePorts(1)
-  const env = {
-    ...where.env,
-    PATH,
-    XDG_CACHE_HOME: where.dir,
-    OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${otlp}`,
-    TEST_ENGINE_LOG: join(where.dir, 'calls'),
-  }
+// Elsewhere containers do not share the machine's network.
+const onLinux = process.platform === 'linux' ? test : test.skip
 
-  await using observe = runProgram('scripts/observe.ts', [], env)
-  await observe.says(STARTED)
-  await using second = runProgram('scripts/observe.ts', [], env)
+onLinux(
+  'where a container engine is, all three run from the images of compose.yaml, once, and end with it',
+  async () => {
+    await using where = await place()
+    const engine = fileURLToPath(new URL('../support/telemetry/container-engine.ts', import.meta.url))
+    const PATH = await where.programs({ docker: `exec '${process.execPath}' '${engine}' "$@"` })
+    const [otlp] = await freePorts(1)
+    const env = {
+      ...where.env,
+      PATH,
+      XDG_CACHE_HOME: where.dir,
+      OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${otlp}`,
+      TEST_ENGINE_LOG: join(where.dir, 'calls'),
+    }
 
-  expect(await second.ended).toBe(1)
-  expect(second.output()).toContain(`Another npm run observe uses ${join(where.dir, 'observe')}`)
+    await using observe = runProgram('scripts/observe.ts', [], env)
+    await observe.says(STARTED)
+    await using second = runProgram('scripts/observe.ts', [], env)
 
-  const calls = (await readFile(env.TEST_ENGINE_LOG, 'utf8')).trim().split('\n')
-  const { services } = await read('compose.yaml')
-  for (const name of ['jaeger', 'prometheus', 'grafana']) {
-    const { image } = services[name]
-    expect(calls).toContain(`pull --quiet ${image}`)
-    expect(calls).toContainEqual(expect.stringMatching(new RegExp(`^run --rm --network host .* ${image}`)))
-  }
-  expect(observe.output()).toMatch(/^Grafana +http:.*\/d\/outbox-overview$/m)
-  const pids = await where.pids()
-  expect(pids.map(([name]) => name)).toEqual(['jaeger', 'prometheus', 'grafana'])
-  observe.kill('SIGTERM')
-  expect(await observe.ended).toBe(0)
-  for (const [, pid] of pids) await untilGone(pid, engine)
-})
+    expect(await second.ended).toBe(1)
+    expect(second.output()).toContain(`Another npm run observe uses ${join(where.dir, 'observe')}`)
+
+    const calls = (await readFile(env.TEST_ENGINE_LOG, 'utf8')).trim().split('\n')
+    const { services } = await read('compose.yaml')
+    for (const name of ['jaeger', 'prometheus', 'grafana']) {
+      const { image } = services[name]
+      expect(calls).toContain(`pull --quiet ${image}`)
+      expect(calls).toContainEqual(expect.stringMatching(new RegExp(`^run --rm --network host .* ${image}`)))
+    }
+    expect(observe.output()).toMatch(/^Grafana +http:.*\/d\/outbox-overview$/m)
+    const pids = await where.pids()
+    expect(pids.map(([name]) => name)).toEqual(['jaeger', 'prometheus', 'grafana'])
+    observe.kill('SIGTERM')
+    expect(await observe.ended).toBe(0)
+    for (const [, pid] of pids) await untilGone(pid, engine)
+  },
+)
 
 /** A folder in place of `.data`, and an environment that says nothing of any service and has no container engine. */
 async function place() {
