@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, test } from '@jest/globals'
@@ -11,7 +11,7 @@ const binary = await jaegerBinary()
 // Building it takes minutes, which `npm start` does in the background and a test must not.
 const withJaeger = binary === null ? test.skip : test
 
-withJaeger('Jaeger shows a span that was sent over OTLP', async () => {
+withJaeger('Jaeger shows a span that was sent over OTLP, and sends none of its own', async () => {
   const dir = await mkdtemp(join(tmpdir(), 'jaeger-'))
   await using _dir = { [Symbol.asyncDispose]: () => rm(dir, { recursive: true, force: true }) }
   await using jaeger = await startJaeger({ binary: binary ?? '', dir })
@@ -21,4 +21,7 @@ withJaeger('Jaeger shows a span that was sent over OTLP', async () => {
 
   const [span] = await untilTraced(jaeger.url, traceId, (spans) => spans.length === 1)
   expect(span?.name).toBe('create orders')
+  // What it would send of the question above, it would send at its end at the latest, to the port of every collector.
+  await jaeger.stop()
+  expect(await readFile(jaeger.logFile, 'utf8')).not.toContain(':4317')
 })
