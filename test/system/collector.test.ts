@@ -1,7 +1,8 @@
 /** What a collector of traces can do to the service: nothing but take its spans or lose them. Everything is traced, as by default. */
 import { spawn } from 'node:child_process'
+import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
-import { mkdtemp, readdir, readFile, stat } from 'node:fs/promises'
+import { mkdtemp, readdir, readFile, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
@@ -270,14 +271,15 @@ async function counted(service: Service): Promise<{ arrived: number; dropped: nu
   return sums
 }
 
-/** Bytes that the threads of a service hold, each having collected its garbage after this call. */
+/** Bytes that the threads of a service hold, once each has collected its garbage. */
 async function bytesHeld(dir: string): Promise<number> {
-  const from = Date.now()
+  const question = randomUUID()
+  await writeFile(join(dir, 'asked.new'), question)
+  await rename(join(dir, 'asked.new'), join(dir, 'asked'))
   return await until('The memory of every thread', async () => {
-    const files = (await readdir(dir)).filter((name) => /^\d+$/.test(name)).map((name) => join(dir, name))
-    const times = await Promise.all(files.map(async (file) => (await stat(file)).mtimeMs))
-    if (files.length === 0 || times.some((time) => time < from)) return null
-    const held = await Promise.all(files.map(async (file) => Number(await readFile(file, 'utf8'))))
-    return held.reduce((sum, bytes) => sum + bytes, 0)
+    const files = (await readdir(dir)).filter((name) => /^thread-\d+$/.test(name))
+    const answers = await Promise.all(files.map(async (name) => (await readFile(join(dir, name), 'utf8')).split(' ')))
+    if (answers.length === 0 || answers.some(([answered]) => answered !== question)) return null
+    return answers.reduce((sum, [, bytes]) => sum + Number(bytes), 0)
   })
 }
