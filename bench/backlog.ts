@@ -5,17 +5,19 @@ import { laneOf, murmur2 } from '../src/messaging/outbox/lane.ts'
 
 export interface BacklogShape {
   readonly events: number
+  /** Events that every contender publishes before it is measured, so that topics, plans and code are warm. */
+  readonly warmEvents: number
   /** Bytes of each payload, about. */
   readonly bytes: number
   /** Events of each aggregate. */
   readonly perAggregate: number
 }
 
-/** Events that every contender publishes before it is measured, so that topics, plans and code are warm. */
-export const WARM_EVENTS = 2_000
-
 /** Makes the table that backlogs are copied from. */
-export async function prepareBacklog(db: Knex, { events, bytes, perAggregate }: BacklogShape): Promise<void> {
+export async function prepareBacklog(
+  db: Knex,
+  { events, warmEvents, bytes, perAggregate }: BacklogShape,
+): Promise<void> {
   await db.raw(
     `create unlogged table bench_events (
        position   integer  primary key,
@@ -27,7 +29,7 @@ export async function prepareBacklog(db: Knex, { events, bytes, perAggregate }: 
        payload    jsonb    not null
      )`,
   )
-  const total = WARM_EVENTS + events
+  const total = warmEvents + events
   const aggregates = Math.max(1, Math.ceil(total / perAggregate))
   const keys = Array.from({ length: aggregates }, () => uuidv7())
   for (let from = 0; from < total; from += 10_000) {

@@ -23,7 +23,16 @@ export interface Contender {
   /** How many of a hundred events come from a request that is traced; without it, none has any trace context. */
   readonly sampledPercent?: number
   /** Resolves once it looks for events. */
-  start(ground: Ground): Promise<{ stop(): Promise<void> }>
+  start(ground: Ground): Promise<Started>
+}
+
+/** A contender that works, in this process or in one of its own. */
+export interface Started {
+  stop(): Promise<void>
+  /** Says that events were committed, to one that this process's own word does not reach. */
+  wake?(): void
+  /** Microseconds of CPU of a process of its own, up to its end. @defaultValue this process's */
+  cpuMicros?(): Promise<number>
 }
 
 export const ours: Contender = { name: 'graphql-outbox', table: 'outbox', share: 1, start: startOurRelay }

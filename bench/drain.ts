@@ -23,9 +23,8 @@ import {
   type Filling,
   fillOutbox,
   prepareBacklog,
-  WARM_EVENTS,
 } from './backlog.ts'
-import type { Contender, Ground } from './contenders.ts'
+import type { Contender, Ground, Started } from './contenders.ts'
 import { faultsOf } from './gate.ts'
 
 export interface DrainOptions extends BacklogShape {
@@ -43,7 +42,7 @@ export interface Drain {
   readonly contender: string
   readonly events: number
   readonly seconds: number
-  /** Microseconds of this process's CPU, all threads, for each event. */
+  /** Microseconds of CPU for each event: of this process, all threads, or of the contender's own. */
   readonly cpuMicrosPerEvent: number
   /** Why this is no figure; empty when it is one. */
   readonly faults: readonly string[]
@@ -88,27 +87,36 @@ async function runRound(contender: Contender, ground: Ground, options: DrainOpti
   const { db } = ground
   const events = Math.max(1, Math.round(options.events * contender.share))
   const { table, sampledPercent } = contender
+  const { warmEvents } = options
   await emptyOutbox(db, table)
   await createTopic(ground)
   const running = await contender.start(ground)
   try {
-    await fill(db, table, { from: 0, to: WARM_EVENTS, sampledPercent })
-    await drained(db, table, { last: WARM_EVENTS - 1, withinMs: WITHIN_MS })
+    await fill(db, table, { from: 0, to: warmEvents, sampledPercent })
+    running.wake?.()
+    await drained(db, table, { last: warmEvents - 1, withinMs: WITHIN_MS })
 
-    const to = WARM_EVENTS + events
-    await fill(db, table, { from: WARM_EVENTS, to, sampledPercent })
+    const to = warmEvents + events
+    await fill(db, table, { from: warmEvents, to, sampledPercent })
+    const cpuBefore = await cpuMicrosOf(running)
     const from = performance.now()
-    const cpu = process.cpuUsage()
+    running.wake?.()
     await drained(db, table, { last: to - 1, withinMs: WITHIN_MS })
     const seconds = (performance.now() - from) / 1_000
     if (options.untilStopped) await running.stop()
-    const { user, system } = process.cpuUsage(cpu)
+    const cpuMicros = (await cpuMicrosOf(running)) - cpuBefore
     const faults = await faultsOf({ ...ground, table })
-    return { contender: contender.name, events, seconds, cpuMicrosPerEvent: (user + system) / events, faults }
+    return { contender: contender.name, events, seconds, cpuMicrosPerEvent: cpuMicros / events, faults }
   } finally {
     await running.stop()
     await deleteTopic(ground)
   }
+}
+
+async function cpuMicrosOf(running: Started): Promise<number> {
+  if (running.cpuMicros) return await running.cpuMicros()
+  const { user, system } = process.cpuUsage()
+  return user + system
 }
 
 /** Commits, then says so as `inTransaction` would, so that nobody has to wait for a poll. */

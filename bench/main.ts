@@ -3,7 +3,13 @@ import { Command, InvalidArgumentError } from 'commander'
 import { ours, peers } from './contenders.ts'
 import { benchDrain } from './drain.ts'
 import { renderReport, reportDrains } from './report.ts'
-import { renderTelemetry, reportTelemetry, startCollector, telemetryContenders } from './telemetry.ts'
+import {
+  renderTelemetry,
+  reportTelemetry,
+  startCollector,
+  TELEMETRY_WARM_EVENTS,
+  telemetryContenders,
+} from './telemetry.ts'
 
 interface DrainFlags {
   readonly rounds: number
@@ -30,7 +36,7 @@ program
   .action(async (flags: DrainFlags) => {
     const contenders = [ours, ...flags.peers.flatMap((name) => peers[name] ?? [])]
     const progress = (line: string) => process.stderr.write(`${line}\n`)
-    const drains = await benchDrain({ ...flags, contenders, progress })
+    const drains = await benchDrain({ ...flags, warmEvents: 2_000, contenders, progress })
     const { events, bytes: payloadBytes, perAggregate: eventsPerAggregate, partitions, rounds } = flags
     const shape = { events, payloadBytes, eventsPerAggregate, partitions, rounds }
     const report = reportDrains(drains, { ours: ours.name, shape })
@@ -42,7 +48,7 @@ program
   .command('telemetry')
   .description('What metrics and traces cost the relay: CPU of an event, with none, with metrics, 1 % and all traced.')
   .option('--rounds <count>', 'paired rounds; the settings take turns', positive, 9)
-  .option('--events <count>', 'events of a backlog', positive, 30_000)
+  .option('--events <count>', 'events of a backlog', positive, 50_000)
   .option('--bytes <count>', 'bytes of a payload, about', positive, 440)
   .option('--per-aggregate <count>', 'events of an aggregate', positive, 10)
   .option('--partitions <count>', 'partitions of the topic', positive, 8)
@@ -51,7 +57,8 @@ program
     await using collector = await startCollector()
     const contenders = telemetryContenders(collector.url)
     const progress = (line: string) => process.stderr.write(`${line}\n`)
-    const drains = await benchDrain({ ...flags, contenders, progress, untilStopped: true })
+    const warmEvents = TELEMETRY_WARM_EVENTS
+    const drains = await benchDrain({ ...flags, warmEvents, contenders, progress, untilStopped: true })
     const faults = drains.flatMap(({ contender, faults: found }) => found.map((fault) => `${contender}: ${fault}`))
     if (faults.length > 0) {
       process.stderr.write(`NO FIGURES, the gate failed\n${faults.join('\n')}\n`)

@@ -3,12 +3,16 @@ import { parentPort, workerData } from 'node:worker_threads'
 import knex from 'knex'
 import { runRelayWorker, workerLine } from '../src/messaging/index.ts'
 import { createKafkaPublisher } from '../src/messaging/kafka/index.ts'
+import { shutdownTelemetry } from '../src/service/telemetry-handle.ts'
+import type { TelemetryIdentity } from '../src/service/telemetry-identity.ts'
 
 /** What the thread is told. */
 export interface OurWorkerData {
   readonly databaseUrl: string
   readonly brokers: readonly string[]
   readonly topic: string
+  /** Who it is, where the process has the service's preload. */
+  readonly telemetry: TelemetryIdentity
 }
 
 const { databaseUrl, brokers, topic } = workerData as OurWorkerData
@@ -21,5 +25,6 @@ try {
 } finally {
   await publisher.close()
   await db.destroy()
+  await shutdownTelemetry()
   parentPort.close()
 }

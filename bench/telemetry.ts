@@ -2,11 +2,17 @@
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
-import { startRelay } from '../src/messaging/index.ts'
-import { type Contender, type Ground, ours } from './contenders.ts'
+import { type Contender, type Ground, ours, type Started } from './contenders.ts'
 import type { Drain } from './drain.ts'
+import type { RelayProcessCommand, RelayProcessData } from './relay-process.ts'
 import { type Spread, spreadOf } from './statistics.ts'
-import type { TracedWorkerData } from './traced-worker.ts'
+
+/**
+ * Events that come before those that are counted. A relay's code is compiled
+ * again and again while it is new, which costs as much as publishing some
+ * thousands of events, and never the same.
+ */
+export const TELEMETRY_WARM_EVENTS = 20_000
 
 /** A collector that runs. */
 export interface Collector extends AsyncDisposable {
@@ -28,34 +34,54 @@ export async function startCollector(): Promise<Collector> {
 
 /** The relay without telemetry first, then with more and more of it. */
 export function telemetryContenders(collector: string): readonly Contender[] {
+  const traces = { OTEL_EXPORTER_OTLP_ENDPOINT: collector }
   // Unsampled context rides along everywhere, so that all of them write the same records.
   return [
-    { ...ours, name: 'telemetry off', sampledPercent: 0 },
-    { ...traced(null), name: 'metrics alone', sampledPercent: 0 },
-    { ...traced(collector), name: '1 % of the events traced', sampledPercent: 1 },
-    { ...traced(collector), name: 'every event traced', sampledPercent: 100 },
+    { ...ours, name: 'telemetry off', sampledPercent: 0, start: (ground) => startApart(ground, null) },
+    { ...ours, name: 'metrics alone', sampledPercent: 0, start: (ground) => startApart(ground, {}) },
+    { ...ours, name: '1 % of the events traced', sampledPercent: 1, start: (ground) => startApart(ground, traces) },
+    { ...ours, name: 'every event traced', sampledPercent: 100, start: (ground) => startApart(ground, traces) },
   ]
 }
 
-function traced(collector: string | null): Omit<Contender, 'name'> {
-  return { table: 'outbox', share: 1, start: (ground) => startTraced(ground, collector) }
-}
-
-async function startTraced({ db, databaseUrl, brokers, topic }: Ground, collector: string | null) {
-  const workerData: TracedWorkerData = { databaseUrl, brokers, topic, collector }
-  const relay = startRelay({
-    db,
-    threads: { entry: new URL('./traced-worker.ts', import.meta.url), count: 1, workerData: () => workerData },
+/** Starts a relay process, with `telemetry` for its environment and the service's preload, or with `null` without. */
+async function startApart(
+  { databaseUrl, brokers, topic }: Ground,
+  telemetry: Readonly<Record<string, string>> | null,
+): Promise<Started> {
+  const preload = new URL('../src/service/telemetry.ts', import.meta.url).href
+  const child = fork(fileURLToPath(new URL('./relay-process.ts', import.meta.url)), {
+    execArgv: [...process.execArgv, ...(telemetry ? ['--import', preload] : [])],
+    env: { ...process.env, ROLES: 'relay', ...telemetry },
   })
-  while (!relay.status().ready || relay.status().lanesOwned < 64) {
-    await Promise.race([new Promise((resolve) => setTimeout(resolve, 20)), relay.done])
+  const exited = once(child, 'exit')
+  async function ask(message: RelayProcessData | RelayProcessCommand): Promise<number> {
+    child.send(message)
+    const [cpuMicros] = await Promise.race([
+      once(child, 'message'),
+      exited.then(() => {
+        throw new Error('The relay process has ended by itself')
+      }),
+    ])
+    return cpuMicros
   }
-  return relay
+  await ask({ databaseUrl, brokers, topic })
+
+  let atItsEnd: Promise<number> | null = null
+  return {
+    wake: () => void child.send('wake' satisfies RelayProcessCommand),
+    cpuMicros: async () => await (atItsEnd ?? ask('measure')),
+    async stop() {
+      atItsEnd ??= ask('stop')
+      await atItsEnd
+      await exited
+    },
+  }
 }
 
 export interface TelemetryCost {
   readonly contender: string
-  /** Microseconds of the process's CPU, an event, until everything was exported. */
+  /** Microseconds of CPU of the relay's process, an event, until everything was exported. */
   readonly cpuMicrosPerEvent: Spread
   /** What of that is more than without telemetry, round by round. */
   readonly moreMicrosPerEvent: Spread
