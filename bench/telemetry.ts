@@ -3,9 +3,8 @@ import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
 import { type Contender, type Ground, ours, type Started } from './contenders.ts'
-import type { Drain } from './drain.ts'
 import type { RelayProcessCommand, RelayProcessData } from './relay-process.ts'
-import { type Spread, spreadOf } from './statistics.ts'
+import { contenderNames } from './telemetry-report.ts'
 
 /**
  * Events that come before those that are counted. A relay's code is compiled
@@ -37,10 +36,10 @@ export function telemetryContenders(collector: string): readonly Contender[] {
   const traces = { OTEL_EXPORTER_OTLP_ENDPOINT: collector }
   // Unsampled context rides along everywhere, so that all of them write the same records.
   return [
-    { ...ours, name: 'telemetry off', sampledPercent: 0, start: (ground) => startApart(ground, null) },
-    { ...ours, name: 'metrics alone', sampledPercent: 0, start: (ground) => startApart(ground, {}) },
-    { ...ours, name: '1 % of the events traced', sampledPercent: 1, start: (ground) => startApart(ground, traces) },
-    { ...ours, name: 'every event traced', sampledPercent: 100, start: (ground) => startApart(ground, traces) },
+    { ...ours, name: contenderNames.off, sampledPercent: 0, start: (ground) => startApart(ground, null) },
+    { ...ours, name: contenderNames.metrics, sampledPercent: 0, start: (ground) => startApart(ground, {}) },
+    { ...ours, name: contenderNames.some, sampledPercent: 1, start: (ground) => startApart(ground, traces) },
+    { ...ours, name: contenderNames.all, sampledPercent: 100, start: (ground) => startApart(ground, traces) },
   ]
 }
 
@@ -77,62 +76,4 @@ async function startApart(
       await exited
     },
   }
-}
-
-export interface TelemetryCost {
-  readonly contender: string
-  /** Microseconds of CPU of the relay's process, an event, until everything was exported. */
-  readonly cpuMicrosPerEvent: Spread
-  /** What of that is more than without telemetry, round by round. */
-  readonly moreMicrosPerEvent: Spread
-  /** The same as a share of what it takes without. */
-  readonly moreShare: Spread
-  readonly rate: Spread
-}
-
-/** Sums `drains` up; the first contender is what the others are compared with. Faulty rounds are the caller's to refuse. */
-export function reportTelemetry(drains: readonly Drain[]): readonly TelemetryCost[] {
-  const names = [...new Set(drains.map(({ contender }) => contender))].sort((a, b) => orderOf(a) - orderOf(b))
-  const of = (name: string) => drains.filter(({ contender }) => contender === name)
-  const [without = ''] = names
-  const base = of(without).map(({ cpuMicrosPerEvent }) => cpuMicrosPerEvent)
-  return names.map((contender) => {
-    const cpu = of(contender).map(({ cpuMicrosPerEvent }) => cpuMicrosPerEvent)
-    const more = cpu.map((micros, round) => micros - (base[round] ?? Number.NaN))
-    return {
-      contender,
-      cpuMicrosPerEvent: spreadOf(cpu),
-      moreMicrosPerEvent: spreadOf(more),
-      moreShare: spreadOf(more.map((micros, round) => micros / (base[round] ?? Number.NaN))),
-      rate: spreadOf(of(contender).map(({ events, seconds }) => events / seconds)),
-    }
-  })
-}
-
-/** The report as text for a terminal. */
-export function renderTelemetry(costs: readonly TelemetryCost[], rounds: number): string {
-  return [
-    `What telemetry costs the relay, ${rounds} rounds by turns; medians, and in brackets the quartiles of the paired differences.`,
-    ...costs.map(({ contender, cpuMicrosPerEvent, moreMicrosPerEvent, moreShare, rate }, index) => {
-      const cells = [
-        contender.padEnd(26),
-        `${cpuMicrosPerEvent.median.toFixed(1)} µs CPU/event`.padStart(20),
-        `${Math.round(rate.median).toLocaleString('en-US')} events/s`.padStart(18),
-      ]
-      if (index === 0) return cells.join(' ')
-      const { median, lowerQuartile, upperQuartile } = moreMicrosPerEvent
-      const quartiles = `(${lowerQuartile.toFixed(1)} to ${upperQuartile.toFixed(1)})`
-      return [...cells, `  ${signed(median)} µs ${quartiles}, ${signed(moreShare.median * 100)} %`].join(' ')
-    }),
-  ].join('\n')
-}
-
-const ORDER = ['telemetry off', 'metrics alone', '1 % of the events traced', 'every event traced']
-
-function orderOf(name: string): number {
-  return ORDER.indexOf(name)
-}
-
-function signed(value: number): string {
-  return `${value < 0 ? '−' : '+'}${Math.abs(value).toFixed(1)}`
 }
