@@ -42,8 +42,17 @@ interface FetchedPartition {
   readonly lastStableOffset: string
 }
 
+/** A request to join a group; without `memberId` the coordinator gives one. */
+export interface JoinInside {
+  readonly groupId: string
+  readonly memberId: string
+}
+
 /** One broker's connections. */
 export interface BrokerInside {
+  joinGroup(request: JoinInside): Promise<unknown>
+  syncGroup(request: object): Promise<unknown>
+  leaveGroup(request: { groupId: string; memberId: string }): Promise<unknown>
   isConnected(): boolean
   apiVersions(): Promise<unknown>
   offsetFetch(request: {
@@ -102,7 +111,7 @@ export interface ClusterInside {
   refreshMetadata(): Promise<void>
   /** What this client takes for committed, by topic and partition. kafkajs asks the broker for whatever is not in it. */
   committedOffsets(group: { groupId: string }): Record<string, Record<number, string>>
-  findGroupCoordinator(group: { groupId: string }): Promise<BrokerInside>
+  findGroupCoordinator: (group: { groupId: string }) => Promise<BrokerInside>
   findBroker(node: { nodeId: number }): Promise<BrokerInside>
   findTopicPartitionMetadata(topic: string): readonly PartitionMetadata[]
   fetchTopicsOffset(

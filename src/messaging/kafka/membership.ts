@@ -13,6 +13,7 @@ import { understand } from './failures.ts'
 import { type ClusterInside, committedOffset, withCluster } from './inside.ts'
 import { mend } from './mend.ts'
 import { OffsetCommitter } from './offset-committer.ts'
+import type { MemberIds } from './one-member.ts'
 import { PartitionEdges } from './partition-edges.ts'
 import { PartitionReader, type ReaderHost } from './partition-reader.ts'
 import type { Sockets } from './sockets.ts'
@@ -56,6 +57,7 @@ export interface MembershipContext {
   readonly options: ResolvedSubscriberOptions
   readonly subscription: Subscription
   readonly clock: Clock
+  readonly memberIds: MemberIds
   /** The last delivery of each partition, over all memberships: two never overlap. */
   readonly deliveries: Map<string, Promise<void>>
 }
@@ -97,7 +99,8 @@ export class Membership {
         retry: { ...INNER_RETRY, retries: 5, restartOnFailure: async () => false },
       }),
     )
-    mend(cluster)
+    mend(cluster, context.memberIds.watch)
+    context.memberIds.guard(cluster)
     this.#context = context
     this.#topics = topics
     this.#consumer = client

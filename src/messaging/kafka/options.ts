@@ -5,7 +5,7 @@
 import type { ConnectionOptions } from 'node:tls'
 import { InvalidOptionError } from '../errors.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
-import { requireKnown, requireWhole } from '../options.ts'
+import { requireKnown, requireLogger, requireWhole } from '../options.ts'
 
 /** Credentials. Secrets given as functions are asked for at each connection, so that they can be rotated. */
 export type KafkaSasl =
@@ -73,7 +73,8 @@ export function resolveKafkaOptions(options: KafkaOptions): ResolvedKafkaOptions
   for (const broker of brokers) {
     if (!/^[^\s:]+:\d{1,5}$/.test(broker)) throw new InvalidOptionError('brokers', broker, 'host:port')
   }
-  if (clientId === '') throw new InvalidOptionError('clientId', clientId, 'a name')
+  if (typeof clientId !== 'string' || clientId === '') throw new InvalidOptionError('clientId', clientId, 'a name')
+  requireLogger(options.logger)
   requireWhole('connectionTimeoutMs', connectionTimeoutMs)
   if (typeof ssl === 'object' && ssl.rejectUnauthorized === false) {
     throw new InvalidOptionError('ssl.rejectUnauthorized', false, 'true: give the authority as ssl.ca instead')

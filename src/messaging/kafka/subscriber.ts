@@ -10,6 +10,7 @@ import { run, type Shutdown } from '../lifecycle/running.ts'
 import { countClientCrash } from '../telemetry/measure.ts'
 import type { ActiveSubscription, Subscriber, Subscription, SubscriptionStatus } from '../transport.ts'
 import { CLOSE_MS, Membership, type MembershipContext, type MembershipEnd } from './membership.ts'
+import { MemberIds } from './one-member.ts'
 import {
   type KafkaSubscriberOptions,
   type ResolvedSubscriberOptions,
@@ -61,7 +62,7 @@ async function keepMember(
 ): Promise<void> {
   const { draining } = shutdown
   const clock = systemClock
-  const context: MembershipContext = { options, subscription, clock, deliveries: new Map() }
+  const context: MembershipContext = { options, subscription, clock, memberIds: new MemberIds(), deliveries: new Map() }
   const topics = new Topics(options, clock)
   for (let attempt = 1; !draining.aborted; attempt += 1) {
     const startedAt = clock.now()

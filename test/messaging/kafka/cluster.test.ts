@@ -137,6 +137,43 @@ for (const [how, problem, breakIt, mendIt] of disks) {
   })
 }
 
+test('PC-58 a group whose brokers were away, and whose topic has grown meanwhile, waits for no member that is gone', async () => {
+  const topic = uniqueTopic('regrown')
+  const groupId = uniqueTopic('group')
+  await using publisher = openPublisher({ brokers: cluster.brokers })
+  await publisher.createTopic(topic, { partitionCount: 6, replicationFactor: 3 })
+  const seen: string[] = []
+  await using _one = subscribe(topic, seen, { groupId, sessionTimeoutMs: 6_000 })
+  await using _other = subscribe(topic, seen, { groupId, sessionTimeoutMs: 6_000 })
+  const fill = (name: string) =>
+    Promise.all(
+      Array.from({ length: 6 }, (_, partition) =>
+        untilStored(() => publisher.publish(batchOf(topic, partition, `${name}-${partition}`, 1), { signal: never })),
+      ),
+    )
+  await fill('before')
+  await eventually('all of them', () => firsts(seen).length === 6, PATIENCE_MS)
+
+  await witness.admin.createPartitions({ topicPartitions: [{ topic, count: 7 }] })
+  for (const proxy of cluster.proxies) proxy.freeze()
+  // Longer than a session: the members are gone when they come back.
+  await new Promise((resolve) => setTimeout(resolve, 9_000))
+  for (const proxy of cluster.proxies) proxy.thaw()
+  let members = 0
+  const watched = eventually(
+    'all of them again',
+    async () => {
+      const { groups } = await witness.admin.describeGroups([groupId])
+      members = Math.max(members, groups[0]?.members.length ?? 0)
+      return firsts(seen).length === 12
+    },
+    PATIENCE_MS,
+  )
+  await Promise.all([watched, fill('after')])
+
+  expect(members).toBeLessThanOrEqual(2)
+})
+
 /** Whether every broker has every partition of the topic, as far as the cluster knows. */
 async function isInSync(topic: string): Promise<boolean> {
   const { topics } = await witness.admin.fetchTopicMetadata({ topics: [topic] })
@@ -149,9 +186,13 @@ function node(id: number): KafkaNode {
   return found
 }
 
-function subscribe(topic: string, seen: string[]) {
-  return createKafkaSubscriber({ brokers: cluster.brokers, clientId: 'cluster' }).subscribe({
-    groupId: uniqueTopic('group'),
+function subscribe(
+  topic: string,
+  seen: string[],
+  { groupId = uniqueTopic('group'), sessionTimeoutMs = 10_000 }: { groupId?: string; sessionTimeoutMs?: number } = {},
+) {
+  return createKafkaSubscriber({ brokers: cluster.brokers, clientId: 'cluster', sessionTimeoutMs }).subscribe({
+    groupId,
     topics: [topic],
     startOffset: async () => 'earliest',
     async deliver({ records }) {
