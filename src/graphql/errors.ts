@@ -80,6 +80,8 @@ function describe(cause: unknown, formatted: GraphQLFormattedError, logger: Logg
   if (isComplaintAboutRequest(cause, formatted)) {
     return { message: formatted.message, extensions: { code: formatted.extensions?.code } }
   }
+  const late = lateComplaint(cause)
+  if (late !== null) return late
   const incidentId = randomUUID()
   logger.error({ error: cause, incidentId }, 'A request failed unexpectedly')
   return {
@@ -91,6 +93,23 @@ function describe(cause: unknown, formatted: GraphQLFormattedError, logger: Logg
 /** Whether GraphQL itself found the request wanting: it cannot be parsed, is not valid, or its variables do not fit. */
 function isComplaintAboutRequest(cause: unknown, formatted: GraphQLFormattedError): boolean {
   return cause instanceof GraphQLError && formatted.extensions?.code !== 'INTERNAL_SERVER_ERROR'
+}
+
+/**
+ * What GraphQL finds wanting only as it executes, and does not tell from our own
+ * faults: `null` in a variable for an argument that has a default, and an
+ * operation of a kind that the schema has not.
+ */
+function lateComplaint(cause: unknown): Description | null {
+  if (!(cause instanceof GraphQLError)) return null
+  const { message } = cause
+  if (/^Argument "\w+" (of|has) /.test(message)) {
+    return { message, extensions: { code: 'BAD_USER_INPUT' satisfies ErrorCode } }
+  }
+  const [, kind] = /^Schema is not configured to execute (\w+) operation/.exec(message) ?? []
+  if (kind === undefined) return null
+  const told = `This API has no ${kind}s: send a query or a mutation`
+  return { message: told, extensions: { code: 'OPERATION_RESOLUTION_FAILURE' } }
 }
 
 function hasCode(error: unknown, code: string): boolean {

@@ -1,8 +1,7 @@
 /** From the API's fields to the domain's commands and queries: one line each, no rules here. */
 import { cancelOrder, placeOrder, shipOrder } from '../orders/commands.ts'
 import type { Order } from '../orders/order.ts'
-import { cursorOf, findOrder, listOrders, type OrderPage } from '../orders/reads.ts'
-import { selectSummary } from '../orders/summary-queries.ts'
+import { cursorOf, findOrder, findSummary, listOrders, type OrderPage } from '../orders/reads.ts'
 import type { OrderPhase, Resolvers } from './generated.ts'
 import { Cents, DateTime } from './scalars.ts'
 
@@ -10,7 +9,7 @@ export const resolvers: Resolvers = {
   Query: {
     order: (_, { id }, { db }) => findOrder(db, id),
     orders: async (_, { first, after }, { db }) => toConnection(await listOrders(db, { first, after: after ?? null })),
-    customerSummary: (_, { customerId }, { db }) => selectSummary(db, customerId),
+    customerSummary: (_, { customerId }, { db }) => findSummary(db, customerId),
   },
   Mutation: {
     placeOrder: async (_, { input }, { db, topicFor, committed }) =>

@@ -3,7 +3,8 @@ import type { Knex } from 'knex'
 import type { Order } from './order.ts'
 import { selectOrder, selectOrders } from './queries.ts'
 import { OrderRefusal } from './refusal.ts'
-import { isOrderId } from './validation.ts'
+import { type CustomerSummary, selectSummary } from './summary-queries.ts'
+import { isCustomerId, isOrderId } from './validation.ts'
 
 /** Orders that one page can have. */
 export const MAX_PAGE_SIZE = 100
@@ -19,6 +20,11 @@ export interface OrderPage {
 /** One order; `null` if there is none with this id, whatever its form. */
 export async function findOrder(db: Knex, id: string): Promise<Order | null> {
   return isOrderId(id) ? await selectOrder(db, id) : null
+}
+
+/** What a customer's orders add up to; `null` if there is nothing yet, or can be nothing under this id. */
+export async function findSummary(db: Knex, customerId: string): Promise<CustomerSummary | null> {
+  return isCustomerId(customerId) ? await selectSummary(db, customerId) : null
 }
 
 /** The `first` orders after the cursor `after`. Throws {@link OrderRefusal} for a page size or cursor that cannot be used. */

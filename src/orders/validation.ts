@@ -41,6 +41,11 @@ export function reasonProblems(reason: string): readonly Problem[] {
   return textProblems(['reason'], reason, MAX_REASON_LENGTH)
 }
 
+/** Whether orders of a customer with this id can be placed. */
+export function isCustomerId(id: string): boolean {
+  return textProblems(['customerId'], id, MAX_NAME_LENGTH).length === 0
+}
+
 /** Whether `id` has the form of an order's id. What has not cannot exist. */
 export function isOrderId(id: string): boolean {
   return UUID.test(id)

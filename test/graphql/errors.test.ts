@@ -36,6 +36,37 @@ test('PC-65: a database error reaches the client as an incident and nothing more
   ])
 })
 
+test.each([
+  [
+    'null for an argument that has a default',
+    'query ($first: Int) { orders(first: $first) { nodes { id } } }',
+    { code: 'BAD_USER_INPUT', message: 'Argument "first" of non-null type "Int!" must not be null.' },
+  ],
+  [
+    'a subscription',
+    'subscription { orders }',
+    { code: 'OPERATION_RESOLUTION_FAILURE', message: 'This API has no subscriptions: send a query or a mutation' },
+  ],
+])('%s is told as the client’s own, and no incident of ours', async (_, query, { code, message }) => {
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.db)
+
+  const answer = await api.send(query, { first: null })
+
+  expect(answer.errors).toMatchObject([{ message, extensions: { code } }])
+  expect(api.log).toEqual([])
+})
+
+test('nobody has orders under an id that no order can have', async () => {
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.db)
+
+  const answer = await api.send('query ($id: ID!) { customerSummary(customerId: $id) { placedCount } }', { id: 'a\0b' })
+
+  expect(answer).toMatchObject({ data: { customerSummary: null } })
+  expect(api.log).toEqual([])
+})
+
 test('a database that is away is named as such', async () => {
   await using database = await createTestDatabase({ orders: true })
   const away = database.createPool({ connection: 'postgres://nobody@127.0.0.1:1/nothing' })
