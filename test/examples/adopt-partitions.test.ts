@@ -3,6 +3,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { text } from 'node:stream/consumers'
 import { expect, test } from '@jest/globals'
+import { Kafka, logLevel } from 'kafkajs'
 import { createKafkaPublisher } from '../../src/messaging/kafka/index.ts'
 import { createTestDatabase } from '../support/database.ts'
 import { testBrokers, uniqueTopic } from '../support/kafka.ts'
@@ -17,6 +18,15 @@ async function adopt(url: string, ...parameters: readonly string[]) {
   return { out: out.trim(), errors, code }
 }
 
+/** A group that has committed what there is: nothing yet, on each of three partitions. */
+async function hasRead(topic: string, groupId: string): Promise<void> {
+  const admin = new Kafka({ brokers: [...testBrokers()], logLevel: logLevel.NOTHING }).admin()
+  await admin.connect()
+  const partitions = [0, 1, 2].map((partition) => ({ partition, offset: '0' }))
+  await admin.setOffsets({ groupId, topic, partitions })
+  await admin.disconnect()
+}
+
 test('the example adopts the partitions that a topic has on the broker, and says what it cannot do', async () => {
   await using database = await createTestDatabase()
   const topic = uniqueTopic('adopted')
@@ -28,8 +38,14 @@ test('the example adopts the partitions that a topic has on the broker, and says
   }
   await database.db('topics').insert({ topic, partition_count: 2 })
 
-  expect(await adopt(database.url, topic, 'nobody')).toMatchObject({ out: `${topic}: 2, now 3`, code: 0 })
   expect(await adopt(database.url, topic, 'nobody')).toMatchObject({
+    errors: expect.stringContaining('groups that the brokers know; it is "nobody"'),
+    code: 1,
+  })
+  const group = uniqueTopic('reader')
+  await hasRead(topic, group)
+  expect(await adopt(database.url, topic, group)).toMatchObject({ out: `${topic}: 2, now 3`, code: 0 })
+  expect(await adopt(database.url, topic, group)).toMatchObject({
     out: `${topic} has 3 partitions as before`,
     code: 0,
   })
