@@ -45,3 +45,16 @@ export function requireWhole(option: string, value: number | undefined): void {
     throw new InvalidOptionError(option, value, rule)
   }
 }
+
+/** Throws {@link InvalidOptionError} unless `value` can be asked to do what `methods` name, as what `rule` says can. */
+export function requireMethods(option: string, value: unknown, methods: readonly string[], rule: string): void {
+  const part = (typeof value === 'object' || typeof value === 'function') && value !== null ? value : {}
+  if (methods.every((name) => typeof Reflect.get(part, name) === 'function')) return
+  throw new InvalidOptionError(option, value, rule)
+}
+
+/** Throws {@link InvalidOptionError} unless `logger` was not given or is one. */
+export function requireLogger(logger: unknown): void {
+  if (logger === undefined) return
+  requireMethods('logger', logger, ['debug', 'info', 'warn', 'error'], 'a logger with debug, info, warn and error')
+}

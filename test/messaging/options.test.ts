@@ -11,6 +11,7 @@ import {
   messagingMigrations,
   migrate,
   migrateDown,
+  requestResume,
   runRelayWorker,
   silentLogger,
   startConsumer,
@@ -94,3 +95,31 @@ test('a time that no timer of Node can take is refused: it would be over at once
   expect(() => startWakeNotifier(db, { intervalMs: Number.NaN })).toThrow(`intervalMs must be ${most}; it is NaN`)
   expect(() => startRelay({ db, publisher, leaseMs: 3_600_001 })).toThrow('leaseMs must be at most 3600000')
 })
+
+const wrong = <Part>(part: unknown): Part => part as Part
+
+test.each<[string, () => unknown]>([
+  ['name', () => startConsumer({ ...consumer, name: wrong(undefined) })],
+  ['publisher', () => startRelay({ db, publisher: wrong(kafka) })],
+  ['subscriber', () => startConsumer({ ...consumer, subscriber: wrong(kafka) })],
+  ['db', () => startRelay({ db: wrong(undefined), publisher })],
+  ['db', () => startRelay({ db: wrong('postgres://127.0.0.1/none'), publisher })],
+  ['db', () => startConsumer({ ...consumer, db: wrong({}) })],
+  ['threads.entry', () => startRelay({ db, threads: wrong({ count: 1 }) })],
+  ['logger', () => startRelay({ db, publisher, logger: wrong(5) })],
+  ['logger', () => startConsumer({ ...consumer, logger: wrong(console.log) })],
+  ['logger', () => createKafkaPublisher({ ...kafka, logger: wrong({}) })],
+  ['clientId', () => createKafkaPublisher({ brokers: kafka.brokers, clientId: wrong(undefined) })],
+  ['topics', () => startConsumer({ ...consumer, topics: ['a b'] })],
+  ['topics', () => startConsumer({ ...consumer, topics: wrong('order.events') })],
+  ['handlers.OrderPlaced', () => defineHandlers({ OrderPlaced: wrong<() => Promise<void>>(1) })],
+  ['isolation', () => inTransaction(db, async () => {}, { isolation: wrong('serialisable') })],
+  ['folder', () => migrate(db, wrong('migrations'), 'messaging')],
+  ['holder', () => requestResume(db, wrong({ aggregateId: 'a' }))],
+  ['createTopics.partitions', () => startRelay({ db, publisher, createTopics: wrong({ partitions: 3 }) })],
+])(
+  'a part that is missing, or is something else, is refused by its name before anything runs: %s',
+  async (option, call) => {
+    await expect((async () => await call())()).rejects.toMatchObject({ code: 'MESSAGING_INVALID_OPTION', option })
+  },
+)

@@ -8,6 +8,7 @@
  */
 import type { Knex } from 'knex'
 import type { Envelope } from '../envelope.ts'
+import { InvalidOptionError } from '../errors.ts'
 import type { TopicPartition } from '../transport.ts'
 
 /** An event as a handler gets it. */
@@ -64,6 +65,9 @@ export type HandlerSet =
 export function defineHandlers<EventMap extends object>(handlers: Handlers<EventMap>): HandlerSet {
   // The map's types hold at the producer's word alone: a topic carries text.
   const byType = new Map(Object.entries(handlers) as [string, Handler][])
+  for (const [type, handler] of byType) {
+    if (typeof handler !== 'function') throw new InvalidOptionError(`handlers.${type}`, handler, 'a function')
+  }
   return { kind: 'each', types: new Set(byType.keys()), handlers: byType }
 }
 

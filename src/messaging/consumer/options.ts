@@ -3,7 +3,7 @@ import type { Knex } from 'knex'
 import { InvalidOptionError } from '../errors.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
-import { requireKnown, requireWhole, withDefaults } from '../options.ts'
+import { requireKnown, requireLogger, requireMethods, requireWhole, withDefaults } from '../options.ts'
 import type { Subscriber } from '../transport.ts'
 import type { HandlerSet } from './handlers.ts'
 
@@ -111,8 +111,9 @@ const consumerOptions = {
 export function requireParts(options: Partial<ConsumerOptions>): void {
   const { db, subscriber, handlers } = options
   requireKnown(options, consumerOptions)
-  if (db === undefined) throw new InvalidOptionError('db', db, 'a Knex instance')
-  if (subscriber === undefined) throw new InvalidOptionError('subscriber', subscriber, 'made by createKafkaSubscriber')
+  requireLogger(options.logger)
+  requireMethods('db', db, ['transaction', 'raw'], 'a Knex instance')
+  requireMethods('subscriber', subscriber, ['subscribe'], 'made by createKafkaSubscriber')
   if (!(handlers?.types instanceof Set)) {
     throw new InvalidOptionError('handlers', handlers, 'made by defineHandlers or defineSetHandler')
   }
@@ -130,7 +131,7 @@ export function resolveTuning(options: ConsumerTuning): Required<ConsumerTuning>
 
 /** The group id: `<prefix><name>`. Throws {@link InvalidOptionError} for a name that cannot be one. */
 export function groupIdOf({ name, topicPrefix = '' }: Pick<ConsumerOptions, 'name' | 'topicPrefix'>): string {
-  if (!/^[\w.-]{1,100}$/.test(name)) {
+  if (typeof name !== 'string' || !/^[\w.-]{1,100}$/.test(name)) {
     throw new InvalidOptionError('name', name, '1 to 100 letters, digits, dots, dashes or underscores')
   }
   const group = `${topicPrefix}${name}`
@@ -139,10 +140,15 @@ export function groupIdOf({ name, topicPrefix = '' }: Pick<ConsumerOptions, 'nam
   return group
 }
 
-/** The topics to subscribe to. Throws {@link InvalidOptionError} when there are none or one is empty. */
+/** The topics to subscribe to. Throws {@link InvalidOptionError} when there are none or one has a name that no topic has. */
 export function topicsOf({ topics }: Pick<ConsumerOptions, 'topics'>): readonly string[] {
-  if (topics.length === 0 || topics.includes('')) {
+  if (!Array.isArray(topics) || topics.length === 0) {
     throw new InvalidOptionError('topics', topics, 'a list of topic names, not empty')
+  }
+  for (const topic of topics) {
+    if (typeof topic !== 'string' || !/^[\w.-]{1,249}$/.test(topic)) {
+      throw new InvalidOptionError('topics', topic, 'names of 1 to 249 letters, digits, dots, dashes or underscores')
+    }
   }
   return [...new Set(topics)]
 }

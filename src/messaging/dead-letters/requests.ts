@@ -4,6 +4,7 @@
  * second or so, and in order.
  */
 import type { Knex } from 'knex'
+import { InvalidOptionError } from '../errors.ts'
 import type { HeldKeyRef, HeldKeyRequest } from './held-keys.ts'
 
 /** What became of a request. */
@@ -47,10 +48,14 @@ export async function requestRetryNow(db: Knex, key: HeldKeyRef): Promise<Reques
  */
 async function request(
   db: Knex,
-  { holder, topic, aggregateType, aggregateId }: HeldKeyRef,
+  key: HeldKeyRef,
   wanted: HeldKeyRequest,
   state: 'backoff' | 'parked',
 ): Promise<RequestOutcome> {
+  const { holder, topic, aggregateType, aggregateId } = key
+  for (const [part, value] of Object.entries({ holder, topic, aggregateType, aggregateId })) {
+    if (typeof value !== 'string') throw new InvalidOptionError(part, value, 'text, as listHeldKeys has it')
+  }
   const { rows } = await db.raw<{ rows: { state: string }[] }>(
     `update held_keys
         set request = case when state = :state then :wanted else request end,

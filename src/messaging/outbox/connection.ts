@@ -41,8 +41,10 @@ interface PostgresClient {
  * COMMIT or a notification, nobody has tested.
  */
 export function requirePostgres(db: Knex): void {
-  const { driverName } = clientOf(db)
-  if (driverName !== 'pg') throw new InvalidOptionError('db', driverName, "a Knex instance whose client is 'pg'")
+  // Plain JavaScript may bring anything, or nothing.
+  const { client }: { readonly client?: Partial<PostgresClient> } = db ?? {}
+  if (client?.driverName !== 'pg')
+    throw new InvalidOptionError('db', client?.driverName ?? db, "a Knex instance whose client is 'pg'")
 }
 
 const idleByConnection = new WeakMap<PostgresConnection, { now: boolean }>()

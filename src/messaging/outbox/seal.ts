@@ -28,6 +28,16 @@ export const RESERVED_HEADERS: ReadonlySet<string> = new Set([
   'outbox_replay',
 ])
 
+/** What an event may have. A field that is misspelt would be missing in silence. */
+const EVENT_FIELDS = {
+  type: true,
+  aggregate: true,
+  version: true,
+  payload: true,
+  occurredAt: true,
+  headers: true,
+} as const satisfies Record<keyof DomainEvent, true>
+
 /** An event as text and numbers, ready for its row. */
 export interface SealedEvent {
   readonly id: string
@@ -49,6 +59,11 @@ export function seal(event: DomainEvent, index: number): SealedEvent {
   }
   if (typeof event !== 'object' || event === null) refuse('event', 'must be an object')
 
+  for (const field of Object.keys(event)) {
+    if (!Object.hasOwn(EVENT_FIELDS, field)) {
+      refuse(field, `is not a field of an event; those are ${Object.keys(EVENT_FIELDS).join(', ')}`)
+    }
+  }
   const { type, aggregate, version, occurredAt = new Date(), headers = {} } = event
   checkName('type', type, refuse)
   checkAggregate(aggregate, refuse)

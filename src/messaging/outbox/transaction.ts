@@ -35,6 +35,8 @@ export interface TransactionOptions {
   readonly retries?: number
 }
 
+const ISOLATIONS: ReadonlySet<string> = new Set(['read committed', 'repeatable read', 'serializable'])
+
 const RETRY_BACKOFF = { firstMs: 10, maxMs: 500 }
 
 /**
@@ -55,7 +57,10 @@ export async function inTransaction<T>(
   options: TransactionOptions = {},
 ): Promise<T> {
   requireKnown(options, { isolation: true, retries: true })
-  const { retries = 0 } = options
+  const { retries = 0, isolation } = options
+  if (isolation !== undefined && !ISOLATIONS.has(isolation)) {
+    throw new InvalidOptionError('isolation', isolation, [...ISOLATIONS].join(', '))
+  }
   if (!(Number.isSafeInteger(retries) && retries >= 0)) {
     throw new InvalidOptionError('retries', retries, 'a whole number, at least 0')
   }

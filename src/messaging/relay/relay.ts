@@ -12,7 +12,7 @@ import { type Clock, systemClock } from '../lifecycle/clock.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
 import { type Running, run, type Shutdown } from '../lifecycle/running.ts'
 import { Wake } from '../lifecycle/wake.ts'
-import { requireKnown, withDefaults } from '../options.ts'
+import { requireKnown, requireLogger, requireMethods, withDefaults } from '../options.ts'
 import { onCommitted } from '../outbox/committed.ts'
 import { requirePostgres } from '../outbox/connection.ts'
 import type { LaneDirectory } from '../source.ts'
@@ -176,15 +176,19 @@ export function superviseRelay(parts: RelayParts): Relay {
  */
 function requireHeeded(options: RelayOptions): void {
   requireKnown(options, relayOptions)
+  requireLogger(options.logger)
   if (!isThreaded(options)) {
     const { publisher, createTopics }: Partial<InlineRelay> = options
     if (publisher === undefined) {
       throw new InvalidOptionError('publisher', publisher, 'given, or threads that have one each')
     }
+    requireMethods('publisher', publisher, ['publish', 'ping'], 'made by createKafkaPublisher')
     requireTopicSpec(createTopics)
     return
   }
   requireKnown(options.threads, threadOptions, 'threads.')
+  const { entry } = options.threads
+  if (!(entry instanceof URL)) throw new InvalidOptionError('threads.entry', entry, 'the URL of a file')
   for (const [option, value] of Object.entries(options)) {
     if (option in workerOptions && value !== undefined) {
       throw new InvalidOptionError(

@@ -8,7 +8,7 @@ import type { Knex } from 'knex'
 import { InvalidOptionError } from '../errors.ts'
 import { type Clock, systemClock } from '../lifecycle/clock.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
-import { requireKnown, requireWhole, withDefaults } from '../options.ts'
+import { requireKnown, requireMethods, requireWhole, withDefaults } from '../options.ts'
 import { defaultTopicFor, type TopicRule } from '../outbox/topic-rule.ts'
 import type { RelaySource, TopicRegistry } from '../source.ts'
 import type { Publisher, TopicSpec } from '../transport.ts'
@@ -43,6 +43,7 @@ export const topicDefaults = {
 /** Throws {@link InvalidOptionError} for topics that no broker can make, and for what plain JavaScript may call them. */
 export function requireTopicSpec(createTopics: TopicSpec | null | undefined): void {
   if (createTopics === null || createTopics === undefined) return
+  requireKnown(createTopics, { partitionCount: true, replicationFactor: true }, 'createTopics.')
   const { partitionCount, replicationFactor }: Partial<TopicSpec> = createTopics
   requireWhole('createTopics.partitionCount', partitionCount)
   if (replicationFactor !== null && replicationFactor !== undefined) {
@@ -83,6 +84,7 @@ export async function runRelayWorker(options: RelayWorkerOptions): Promise<void>
   // Plain JavaScript can leave it out, and would be told of a property of undefined.
   if (line === undefined) throw new InvalidOptionError('line', line, "workerLine(parentPort), in a thread's entry file")
   requireKnown(options, workerOptions)
+  requireMethods('publisher', options.publisher, ['publish', 'ping'], 'made by createKafkaPublisher')
   requireTopicSpec(options.createTopics)
   const topics = withDefaults<TopicOptions, keyof TopicOptions>(options, topicDefaults)
   await runWorker({

@@ -18,7 +18,7 @@ export async function assertSchema(db: Knex): Promise<void> {
   const { schema, versioned } = await findSchema(db)
   if (schema === null || !versioned) {
     throw new SchemaMismatchError(
-      `The database has no outbox in its search path (schema ${schema ?? 'none'}); ${REMEDY}`,
+      `The database has no outbox in its search path (${schema === null ? 'no schema of it exists' : `schema ${schema}`}); ${REMEDY}`,
     )
   }
 

@@ -28,6 +28,7 @@ export const messagingMigrations = new URL('../../../migrations/messaging/', imp
 
 /** Reads the migrations in `folder` in their order. Throws {@link InvalidOptionError} if they are not numbered 1, 2, 3 and so on. */
 export async function readMigrations(folder: URL): Promise<readonly Migration[]> {
+  if (!(folder instanceof URL)) throw new InvalidOptionError('folder', folder, 'the URL of a folder')
   const base = folder.href.endsWith('/') ? folder : new URL(`${folder.href}/`)
   const files = new Set(await readdir(base))
   const names = [...files].filter((file) => file.endsWith('.up.sql')).sort()

@@ -20,6 +20,16 @@ test('stores none of several events when one is refused, even if the refusal is 
   expect(await countOf(database.db)).toBe(0)
 })
 
+test('refuses a field that no event has: a misspelt one would be missing in silence', async () => {
+  await using database = await createTestDatabase()
+  const misspelt = { ...orderEvent('OrderPlaced'), verison: 3 }
+
+  const refused = inTransaction(database.db, (trx) => appendToOutbox(trx, [misspelt]))
+
+  await expect(refused).rejects.toMatchObject({ code: 'MESSAGING_INVALID_EVENT', field: 'verison', index: 0 })
+  await expect(refused).rejects.toThrow('is not a field of an event; those are type, aggregate, version')
+})
+
 test('refuses an event that is larger as stored than allowed, and stores none of the others', async () => {
   await using database = await createTestDatabase()
   const events = [orderEvent('OrderPlaced'), orderEvent('OrderPlaced', 'o-2', { payload: { text: 'x'.repeat(2_000) } })]

@@ -254,7 +254,7 @@ test('refuses options that cannot work, by name', async () => {
   )
   // @ts-expect-error The types refuse it too.
   expect(() => startRelay({ db, publisher, createTopics: { partitions: 4, replicationFactor: 1 } })).toThrow(
-    'Option createTopics.partitionCount must be a positive whole number; it is undefined',
+    'Option createTopics.partitions must be left out: there is no such option, only partitionCount, replicationFactor',
   )
 })
 
