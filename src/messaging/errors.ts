@@ -148,5 +148,7 @@ function describe(value: unknown): string {
   if (Array.isArray(value)) return value.length === 0 ? 'an empty list' : `a list of ${value.length}`
   if (typeof value === 'object' && value !== null) return 'an object'
   if (typeof value === 'function') return 'a function'
+  // An address may hold a password.
+  if (typeof value === 'string' && /[@/]/.test(value)) return 'a text that is not shown'
   return typeof value === 'string' ? JSON.stringify(value) : String(value)
 }

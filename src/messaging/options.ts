@@ -37,7 +37,7 @@ export function withDefaults<Options extends object, Name extends keyof Options>
 const MAX_TIMER_MS = 2 ** 31 - 1
 
 /** Throws {@link InvalidOptionError} unless `value` is a whole number above 0, and one that a timer can take where the name ends with `Ms`. */
-export function requireWhole(option: string, value: number | undefined): void {
+export function requireWhole(option: string, value: unknown): void {
   const [most, rule] = option.endsWith('Ms')
     ? [MAX_TIMER_MS, `a positive whole number, at most ${MAX_TIMER_MS}`]
     : [Number.MAX_SAFE_INTEGER, 'a positive whole number']

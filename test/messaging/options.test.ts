@@ -5,6 +5,7 @@ import {
   adoptPartitions,
   appendToOutbox,
   defineHandlers,
+  defineSetHandler,
   inTransaction,
   listDeadLetters,
   listHeldKeys,
@@ -29,7 +30,7 @@ const broker = new InMemoryBroker()
 const publisher = broker.createPublisher()
 const kafka = { brokers: ['127.0.0.1:1'], clientId: 'options' }
 const misspelt: object = { pasword: 'hunter2' }
-const threads = { entry: new URL('file:///none.ts'), count: 1 }
+const threads = { entry: new URL(import.meta.url), count: 1 }
 const line = { post: () => {}, listen: () => {}, close: () => {} }
 const subscriber = broker.createSubscriber()
 const consumer = { name: 'summary', topics: ['order.events'], db, subscriber, handlers: defineHandlers({}) }
@@ -106,6 +107,13 @@ test.each<[string, () => unknown]>([
   ['db', () => startRelay({ db: wrong('postgres://127.0.0.1/none'), publisher })],
   ['db', () => startConsumer({ ...consumer, db: wrong({}) })],
   ['threads.entry', () => startRelay({ db, threads: wrong({ count: 1 }) })],
+  ['threads.entry', () => startRelay({ db, threads: { entry: new URL('none.ts', import.meta.url), count: 1 } })],
+  ['threads.workerData', () => startRelay({ db, threads: { ...threads, workerData: wrong({}) } })],
+  ['topicFor', () => startRelay({ db, publisher, topicFor: wrong('order.events') })],
+  ['topicFor', () => appendToOutbox(db as Knex.Transaction, [], { topicFor: wrong('order.events') })],
+  ['deriveIds', () => startConsumer({ ...consumer, deriveIds: wrong('yes') })],
+  ['handleMany', () => defineSetHandler(['OrderPlaced'], wrong(undefined))],
+  ['ssl', () => createKafkaPublisher({ ...kafka, ssl: wrong('true') })],
   ['logger', () => startRelay({ db, publisher, logger: wrong(5) })],
   ['logger', () => startConsumer({ ...consumer, logger: wrong(console.log) })],
   ['logger', () => createKafkaPublisher({ ...kafka, logger: wrong({}) })],
@@ -123,3 +131,15 @@ test.each<[string, () => unknown]>([
     await expect((async () => await call())()).rejects.toMatchObject({ code: 'MESSAGING_INVALID_OPTION', option })
   },
 )
+
+test('an address in the place of what it leads to is not shown: it may hold a password', () => {
+  const address = 'postgres://orders:hunter2@127.0.0.1/orders'
+
+  for (const start of [
+    () => startRelay({ db: wrong(address), publisher }),
+    () => createKafkaPublisher({ ...kafka, brokers: ['kafka://orders:hunter2@127.0.0.1:9092'] }),
+  ]) {
+    expect(start).toThrow('it is a text that is not shown')
+    expect(start).not.toThrow('hunter2')
+  }
+})

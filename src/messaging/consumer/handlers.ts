@@ -81,6 +81,8 @@ export function defineSetHandler<EventMap extends object>(
   types: readonly (keyof EventMap & string)[],
   handleMany: (trx: Knex.Transaction, events: readonly AnyEventOf<EventMap>[]) => Promise<void>,
 ): HandlerSet {
+  if (!Array.isArray(types)) throw new InvalidOptionError('types', types, 'a list of event types')
+  if (typeof handleMany !== 'function') throw new InvalidOptionError('handleMany', handleMany, 'a function')
   return {
     kind: 'many',
     types: new Set(types),

@@ -123,8 +123,11 @@ export function requireParts(options: Partial<ConsumerOptions>): void {
 export function resolveTuning(options: ConsumerTuning): Required<ConsumerTuning> {
   const resolved = withDefaults<ConsumerTuning, keyof ConsumerTuning>(options, consumerDefaults)
   for (const [option, value] of Object.entries(resolved)) {
-    if (typeof value === 'boolean' || (option === 'maxAttempts' && value === Number.POSITIVE_INFINITY)) continue
-    requireWhole(option, value)
+    if (typeof consumerDefaults[option as keyof ConsumerTuning] === 'boolean') {
+      if (typeof value !== 'boolean') throw new InvalidOptionError(option, value, 'true or false')
+    } else if (!(option === 'maxAttempts' && value === Number.POSITIVE_INFINITY)) {
+      requireWhole(option, value)
+    }
   }
   return resolved
 }

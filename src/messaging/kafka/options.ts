@@ -76,6 +76,9 @@ export function resolveKafkaOptions(options: KafkaOptions): ResolvedKafkaOptions
   if (typeof clientId !== 'string' || clientId === '') throw new InvalidOptionError('clientId', clientId, 'a name')
   requireLogger(options.logger)
   requireWhole('connectionTimeoutMs', connectionTimeoutMs)
+  if (typeof ssl !== 'boolean' && (typeof ssl !== 'object' || ssl === null)) {
+    throw new InvalidOptionError('ssl', ssl, 'true, false, or the TLS options of Node')
+  }
   if (typeof ssl === 'object' && ssl.rejectUnauthorized === false) {
     throw new InvalidOptionError('ssl.rejectUnauthorized', false, 'true: give the authority as ssl.ca instead')
   }

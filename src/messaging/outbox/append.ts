@@ -12,7 +12,7 @@ import { type OpenSpan, startCreate } from '../telemetry/tracing.ts'
 import { type Enlistment, enlist, holdToOneLock } from './enlistment.ts'
 import { insertEvent, insertEvents, lockAggregates, type StoredEvent, type TracedEvent } from './queries.ts'
 import { type SealedEvent, seal } from './seal.ts'
-import { defaultTopicFor, type TopicRule } from './topic-rule.ts'
+import { defaultTopicFor, requireTopicRule, type TopicRule } from './topic-rule.ts'
 
 /** How events are appended. */
 export interface AppendOptions {
@@ -154,6 +154,7 @@ function resolveAppendOptions(options: AppendOptions): Required<AppendOptions> {
   requireKnown(options, appendDefaults)
   const resolved = withDefaults<AppendOptions, keyof AppendOptions>(options, appendDefaults)
   requireWhole('maxEventBytes', resolved.maxEventBytes)
+  requireTopicRule(resolved.topicFor)
   if (typeof resolved.locked !== 'boolean') throw new InvalidOptionError('locked', resolved.locked, 'true or false')
   return resolved
 }

@@ -5,8 +5,17 @@
  * topics would have no order between them.
  */
 
+import { InvalidOptionError } from '../errors.ts'
+
 /** Names the topic of an aggregate type. Pure: the same answer in every process, always. */
 export type TopicRule = (aggregateType: string) => string
+
+/** Throws {@link InvalidOptionError} unless `topicFor` was not given or is a rule. */
+export function requireTopicRule(topicFor: unknown): void {
+  if (topicFor !== undefined && typeof topicFor !== 'function') {
+    throw new InvalidOptionError('topicFor', topicFor, 'a function of the aggregate type, as defaultTopicFor makes')
+  }
+}
 
 /** The rule that holds unless another is given: `<prefix><aggregate type>.events`. */
 export function defaultTopicFor(prefix: string): TopicRule {

@@ -6,6 +6,7 @@
  * processes share the 64 lanes by themselves.
  */
 import { randomUUID } from 'node:crypto'
+import { existsSync } from 'node:fs'
 import type { Knex } from 'knex'
 import { InvalidOptionError } from '../errors.ts'
 import { type Clock, systemClock } from '../lifecycle/clock.ts'
@@ -15,6 +16,7 @@ import { Wake } from '../lifecycle/wake.ts'
 import { requireKnown, requireLogger, requireMethods, withDefaults } from '../options.ts'
 import { onCommitted } from '../outbox/committed.ts'
 import { requirePostgres } from '../outbox/connection.ts'
+import { requireTopicRule } from '../outbox/topic-rule.ts'
 import type { LaneDirectory } from '../source.ts'
 import { untraced } from '../telemetry/tracing.ts'
 import type { Publisher } from '../transport.ts'
@@ -183,12 +185,18 @@ function requireHeeded(options: RelayOptions): void {
       throw new InvalidOptionError('publisher', publisher, 'given, or threads that have one each')
     }
     requireMethods('publisher', publisher, ['publish', 'ping'], 'made by createKafkaPublisher')
+    requireTopicRule(options.topicFor)
     requireTopicSpec(createTopics)
     return
   }
   requireKnown(options.threads, threadOptions, 'threads.')
-  const { entry } = options.threads
-  if (!(entry instanceof URL)) throw new InvalidOptionError('threads.entry', entry, 'the URL of a file')
+  const { entry, workerData } = options.threads
+  if (!(entry instanceof URL && existsSync(entry))) {
+    throw new InvalidOptionError('threads.entry', entry, 'the URL of a file that exists')
+  }
+  if (workerData !== undefined && typeof workerData !== 'function') {
+    throw new InvalidOptionError('threads.workerData', workerData, "a function of the thread's index")
+  }
   for (const [option, value] of Object.entries(options)) {
     if (option in workerOptions && value !== undefined) {
       throw new InvalidOptionError(

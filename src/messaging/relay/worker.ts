@@ -9,7 +9,7 @@ import { InvalidOptionError } from '../errors.ts'
 import { type Clock, systemClock } from '../lifecycle/clock.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
 import { requireKnown, requireMethods, requireWhole, withDefaults } from '../options.ts'
-import { defaultTopicFor, type TopicRule } from '../outbox/topic-rule.ts'
+import { defaultTopicFor, requireTopicRule, type TopicRule } from '../outbox/topic-rule.ts'
 import type { RelaySource, TopicRegistry } from '../source.ts'
 import type { Publisher, TopicSpec } from '../transport.ts'
 import { BrokerWatch } from './broker-watch.ts'
@@ -85,6 +85,7 @@ export async function runRelayWorker(options: RelayWorkerOptions): Promise<void>
   if (line === undefined) throw new InvalidOptionError('line', line, "workerLine(parentPort), in a thread's entry file")
   requireKnown(options, workerOptions)
   requireMethods('publisher', options.publisher, ['publish', 'ping'], 'made by createKafkaPublisher')
+  requireTopicRule(options.topicFor)
   requireTopicSpec(options.createTopics)
   const topics = withDefaults<TopicOptions, keyof TopicOptions>(options, topicDefaults)
   await runWorker({

@@ -242,7 +242,7 @@ test('refuses options that cannot work, by name', async () => {
 
   expect(() => startRelay({ db: setting.db, publisher, batchSize: 0 })).toThrow('Option batchSize must be a positive')
   expect(() => startRelay({ db: setting.db, publisher, ...quick, leaseMs: 150 })).toThrow('Option leaseMs must be at')
-  expect(() => startRelay({ db: setting.db, threads: { entry: new URL('file:///none.ts'), count: 0 } })).toThrow(
+  expect(() => startRelay({ db: setting.db, threads: { entry: new URL(import.meta.url), count: 0 } })).toThrow(
     'Option threads.count must be a whole number from 1 to 64',
   )
   const { db } = setting
@@ -261,7 +261,7 @@ test('refuses options that cannot work, by name', async () => {
 test('with threads, an option that the thread has to be given is refused and not ignored', async () => {
   await using setting = await createRelaySetting()
   const { db } = setting
-  const threads = { entry: new URL('file:///none.ts'), count: 1 }
+  const threads = { entry: new URL(import.meta.url), count: 1 }
   const rule = "must be given to runRelayWorker in the thread's entry file, not to startRelay; it is"
 
   // @ts-expect-error The types refuse it too.
