@@ -275,7 +275,7 @@ export const RELAY: readonly Mutation[] = [
   },
   {
     name: 'read: what was dropped for an adoption is overtaken',
-    edits: [{ file: READER, find: 'dropped.has(topic)', replace: 'false' }],
+    edits: [{ file: READER, find: 'dropped.has(key.topic)', replace: 'false' }],
     test: FAILED_READ,
     title: 'an event read while an adoption began and was given up goes after what was dropped for it',
   },

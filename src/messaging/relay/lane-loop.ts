@@ -5,7 +5,8 @@
  * The three go on side by side. Publishing comes before settling: a crash in
  * between publishes again, and consumers drop the copies; the other order would
  * lose the event. This file connects the parts and works through what concerns
- * a lane as a whole: having it, giving it back, losing it.
+ * a lane as a whole: having it, giving it back, losing it. A little beyond the
+ * usual length: half of it is that wiring, which is read in one piece.
  */
 import type { PublishError } from '../errors.ts'
 import type { Clock } from '../lifecycle/clock.ts'

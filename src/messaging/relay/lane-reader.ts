@@ -194,11 +194,11 @@ export class LaneReader {
     return taken.length
   }
 
-  #isToBeReadAgain({ topic, ...ref }: KeyRef, left: ReadonlySet<string>): boolean {
+  #isToBeReadAgain(key: KeyRef, left: ReadonlySet<string>): boolean {
     const [letGo, dropped] = [this.#letGoDuringRead, this.#droppedDuringRead]
     if (left.size + letGo.size + dropped.size === 0) return false
-    const name = nameOfKey({ topic, ...ref })
-    return left.has(name) || letGo.has(name) || dropped.has(topic)
+    const name = nameOfKey(key)
+    return left.has(name) || letGo.has(name) || dropped.has(key.topic)
   }
 
   async #queueOne(
