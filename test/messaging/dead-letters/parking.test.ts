@@ -296,6 +296,17 @@ test('what is set aside keeps the names of its headers, and a handler gets them 
   expect(accepted).toEqual([{ '\\': 'x' }, { '"': 'x' }, { '\n': 'x' }])
 })
 
+test('a foreign record of a topic made anew is not taken for the one that had its place before', async () => {
+  await using setting = await createSetting(writeEffect, { deriveIds: true })
+  const before = recordOf(0, { headers: { event_id: '' } })
+  const anew = { ...before, timestamp: new Date(before.timestamp.getTime() + 1) }
+
+  await setting.subscriber.deliver([before])
+  await setting.subscriber.deliver([anew])
+
+  expect(await setting.effects()).toHaveLength(2)
+})
+
 test('a foreign record can be consumed under an id that comes from its place', async () => {
   await using setting = await createSetting(writeEffect, { deriveIds: true })
   const record = recordOf(0, { headers: { event_id: '' } })
