@@ -55,6 +55,10 @@ export interface BrokerInside {
   leaveGroup(request: { groupId: string; memberId: string }): Promise<unknown>
   isConnected(): boolean
   apiVersions(): Promise<unknown>
+  /** Rejects where one of `topics` is not known to this broker. */
+  metadata(topics: readonly string[]): Promise<{
+    readonly topicMetadata: readonly { topic: string; partitionMetadata: readonly PartitionMetadata[] }[]
+  }>
   offsetFetch(request: {
     groupId: string
     topics: readonly { topic: string; partitions: readonly { partition: number }[] }[]
@@ -106,7 +110,11 @@ export interface ConnectionPoolInside {
 /** A client's view of the cluster. */
 export interface ClusterInside {
   readonly connectionPoolBuilder: { build(destination?: object): Promise<ConnectionPoolInside> }
-  readonly brokerPool: { readonly brokers: Readonly<Record<string, BrokerInside>>; readonly seedBroker?: BrokerInside }
+  readonly brokerPool: {
+    readonly brokers: Readonly<Record<string, BrokerInside>>
+    readonly seedBroker?: BrokerInside
+    findConnectedBroker(): Promise<BrokerInside>
+  }
   addTargetTopic(topic: string): Promise<void>
   refreshMetadata(): Promise<void>
   /** What this client takes for committed, by topic and partition. kafkajs asks the broker for whatever is not in it. */
@@ -212,6 +220,26 @@ export async function fetchCommitted(
     messages: fresh.filter(({ isControlRecord }) => !isControlRecord),
     nextOffset: BigInt(last.offset) + 1n,
   }
+}
+
+/**
+ * The partitions of `topic` as one broker knows them now. kafkajs's admin has a
+ * call for it that may go by what it was told before, and answers `null`, which
+ * it then reads, where all brokers refuse.
+ */
+export async function topicPartitions(
+  { brokerPool }: ClusterInside,
+  topic: string,
+): Promise<readonly PartitionMetadata[] | undefined> {
+  const broker = await brokerPool.findConnectedBroker()
+  const { topicMetadata } = await broker.metadata([topic])
+  return topicMetadata.find((known) => known.topic === topic)?.partitionMetadata
+}
+
+/** Resolves if a broker answers. */
+export async function askAnyBroker({ brokerPool }: ClusterInside): Promise<void> {
+  const broker = await brokerPool.findConnectedBroker()
+  await broker.metadata([])
 }
 
 async function leaderOf(

@@ -6,7 +6,7 @@ import type { TopicDescription, TopicSpec } from '../transport.ts'
 import { closeAdmin, minInsyncReplicas, type OpenAdmin, openAdmin } from './admin-client.ts'
 import { Aborted, startDeadline, unlessAborted } from './deadline.ts'
 import { understand } from './failures.ts'
-import { touchBrokers } from './inside.ts'
+import { askAnyBroker, type ClusterInside, type PartitionMetadata, topicPartitions, touchBrokers } from './inside.ts'
 import type { ResolvedKafkaOptions } from './options.ts'
 
 const PING_MS = 4_000
@@ -30,39 +30,34 @@ export class Topics {
 
   /** Describes `topic`; `null` where it does not exist. Rejects with {@link PublishError}. */
   async describe(topic: string): Promise<TopicDescription | null> {
-    return await this.#within(DESCRIBE_MS, topic, async (admin) => {
-      const partitions = await partitionsOf(admin, topic)
-      if (partitions === null) return null
-      return {
-        partitionCount: partitions.length,
-        replicationFactor: Math.min(...partitions.map(({ replicas }) => replicas.length)),
-        minInsyncReplicas: await minInsyncReplicas(admin, topic),
-      }
+    return await this.#within(DESCRIBE_MS, topic, async ({ admin, cluster }) => {
+      const partitions = await partitionsOf(cluster, topic)
+      return partitions && (await describePartitions(admin, topic, partitions))
     })
   }
 
   /** Makes `topic` unless it exists, and waits until every partition has a leader. Rejects with {@link PublishError}. */
   async create(topic: string, { partitionCount, replicationFactor }: TopicSpec): Promise<TopicDescription> {
-    await this.#within(CREATE_MS, topic, async (admin, signal) => {
-      if ((await partitionsOf(admin, topic)) === null) {
+    return await this.#within(CREATE_MS, topic, async ({ admin, cluster }, signal) => {
+      if ((await partitionsOf(cluster, topic)) === null) {
         const request = { topic, numPartitions: partitionCount, replicationFactor: replicationFactor ?? -1 }
         await admin.createTopics({ topics: [request], waitForLeaders: false, timeout: DESCRIBE_MS })
       }
-      // kafkajs's own waiting gives up on a broker that has not heard of the topic yet.
-      while (!signal.aborted) {
-        const partitions = await partitionsOf(admin, topic)
-        if (partitions?.every(({ leader }) => leader >= 0)) return
+      // kafkajs's own waiting gives up on a broker that has not heard of the topic yet. Brokers hear of it one
+      // after the other, so one answer that has it says nothing of the next.
+      let partitions = await partitionsOf(cluster, topic)
+      while (!partitions?.every(({ leader }) => leader >= 0)) {
         await this.#clock.pause(POLL_MS, signal)
+        signal.throwIfAborted()
+        partitions = await partitionsOf(cluster, topic)
       }
+      return await describePartitions(admin, topic, partitions)
     })
-    const description = await this.describe(topic)
-    if (description !== null) return description
-    throw new PublishError({ topic }, { kind: 'destination', outcome: 'refused', reason: 'UNKNOWN_TOPIC_OR_PARTITION' })
   }
 
   /** Resolves if a broker answers. Rejects with {@link PublishError}. */
   async ping(): Promise<void> {
-    await this.#within(PING_MS, WHOLE_CLUSTER, (admin) => admin.describeCluster())
+    await this.#within(PING_MS, WHOLE_CLUSTER, ({ cluster }) => askAnyBroker(cluster))
   }
 
   /** Keeps the connections alive while nothing is asked. Never rejects. */
@@ -77,12 +72,12 @@ export class Topics {
     if (open !== null) await closeAdmin(open)
   }
 
-  async #within<T>(ms: number, topic: string, work: (admin: Admin, signal: AbortSignal) => Promise<T>): Promise<T> {
+  async #within<T>(ms: number, topic: string, work: (open: OpenAdmin, signal: AbortSignal) => Promise<T>): Promise<T> {
     using deadline = startDeadline(ms, new AbortController().signal)
     const open = this.#connect()
     try {
       await unlessAborted(open.connected, deadline.signal)
-      return await unlessAborted(work(open.admin, deadline.signal), deadline.signal)
+      return await unlessAborted(work(open, deadline.signal), deadline.signal)
     } catch (error) {
       const failure = understand(error)
       // A client whose connections have failed is not trusted to find back by itself.
@@ -101,10 +96,21 @@ export class Topics {
   }
 }
 
-async function partitionsOf(admin: Admin, topic: string) {
+async function describePartitions(
+  admin: Admin,
+  topic: string,
+  partitions: readonly PartitionMetadata[],
+): Promise<TopicDescription> {
+  return {
+    partitionCount: partitions.length,
+    replicationFactor: Math.min(...partitions.map(({ replicas }) => replicas.length)),
+    minInsyncReplicas: await minInsyncReplicas(admin, topic),
+  }
+}
+
+async function partitionsOf(cluster: ClusterInside, topic: string): Promise<readonly PartitionMetadata[] | null> {
   try {
-    const { topics } = await admin.fetchTopicMetadata({ topics: [topic] })
-    return topics.find(({ name }) => name === topic)?.partitions ?? null
+    return (await topicPartitions(cluster, topic)) ?? null
   } catch (error) {
     if (understand(error).reason === 'UNKNOWN_TOPIC_OR_PARTITION') return null
     throw error

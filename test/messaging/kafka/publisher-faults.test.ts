@@ -5,6 +5,7 @@ import { uniqueTopic } from '../../support/kafka.ts'
 import { api } from '../../support/proxy/frames.ts'
 import type { KafkaProxy } from '../../support/proxy/kafka-proxy.ts'
 import { type ProxiedKafka, startProxiedKafka } from '../../support/proxy/proxied-kafka.ts'
+import { isAboutTopic, withoutTopic } from './metadata-answers.ts'
 import { withBaseOffset, withErrorCode } from './produce-answers.ts'
 import { batchOf, firsts, never, onProduce, openPublisher, untilStored, valuesIn, valuesOf } from './publishing.ts'
 import { createWitness, type Witness } from './witness.ts'
@@ -254,6 +255,29 @@ test('PC-05 PC-23 blames the destination, and no event, when the broker does not
 
   expect(await valuesIn(witness, topic, 0)).toEqual(['warm-0', 'early-0'])
 })
+
+test.each([1, 2])(
+  'makes a topic although the answer of number %d is that of a broker that has not heard of it',
+  async (late) => {
+    await using publisher = openPublisher({ brokers: cluster.brokers })
+    const topic = uniqueTopic('late-news')
+    let told = 0
+    const stop = proxy.rule(({ apiKey }) => {
+      if (apiKey !== api.metadata) return 'pass'
+      const rewrite = (answer: Buffer) => {
+        if (!isAboutTopic(answer, topic)) return answer
+        told++
+        return told === late ? withoutTopic(answer, topic) : answer
+      }
+      return { rewrite }
+    })
+
+    const made = await publisher.createTopic(topic, { partitionCount: 2, replicationFactor: 1 })
+    stop()
+
+    expect(made).toMatchObject({ partitionCount: 2, replicationFactor: 1 })
+  },
+)
 
 test('refuses as a destination a topic with more copies than there are brokers', async () => {
   await using publisher = openPublisher({ brokers: cluster.brokers })
