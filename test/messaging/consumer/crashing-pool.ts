@@ -24,13 +24,15 @@ export function createCrashingPool(database: TestDatabase, at: number, when: 'be
     pool: {
       min: 0,
       max: 4,
+      // Once it is gone it says so at once; until then a busy machine has its time.
+      propagateCreateError: true,
       afterCreate: (connection: RawConnection, done: (error: Error | null, connection: RawConnection) => void) => {
         connections.push(connection)
         if (state.crashed) connection.connection.stream.destroy()
         done(state.crashed ? new Error('crashed') : null, connection)
       },
     },
-    acquireConnectionTimeout: 500,
+    acquireConnectionTimeout: 30_000,
     // Knex would print what we do on purpose.
     log: { warn: () => {}, error: () => {}, debug: () => {}, deprecate: () => {} },
   })
