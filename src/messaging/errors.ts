@@ -50,13 +50,13 @@ export class InvalidEventError extends MessagingError {
   }
 }
 
-/** Events were appended outside a live transaction. */
+/** Something that belongs into a live transaction was done outside one. */
 export class NotInTransactionError extends MessagingError {
   override readonly name = 'NotInTransactionError'
   readonly code = 'MESSAGING_NOT_IN_TRANSACTION'
 
-  constructor(problem: string) {
-    super(`appendToOutbox needs a live transaction: ${problem}. Call it inside inTransaction and await it`)
+  constructor(problem: string, caller = 'appendToOutbox') {
+    super(`${caller} needs a live transaction: ${problem}. Call it inside inTransaction and await it`)
   }
 }
 

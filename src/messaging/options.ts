@@ -1,5 +1,6 @@
-/** What holds for all options: their names exist, and one that is `undefined` was not given. */
-import { InvalidOptionError } from './errors.ts'
+/** What holds for all options and arguments: their names exist, one that is `undefined` was not given, and each is what it has to be. */
+import type { Knex } from 'knex'
+import { InvalidOptionError, NotInTransactionError } from './errors.ts'
 
 /**
  * Throws {@link InvalidOptionError} for the first of `options` that is not among
@@ -12,6 +13,8 @@ export function requireKnown<Options extends object>(
   known: Readonly<Record<keyof Options, unknown>>,
   within = '',
 ): void {
+  // Plain JavaScript may bring anything, or nothing.
+  requireObject(within === '' ? 'options' : within.slice(0, -1), options)
   for (const [option, value] of Object.entries(options)) {
     if (value === undefined || Object.hasOwn(known, option)) continue
     const rule = `left out: there is no such option, only ${Object.keys(known).join(', ')}`
@@ -21,6 +24,13 @@ export function requireKnown<Options extends object>(
       rule,
       typeof value === 'object' ? 'an object' : `a ${typeof value}`,
     )
+  }
+}
+
+/** Throws {@link InvalidOptionError} unless `value` is an object, and no list. */
+export function requireObject(option: string, value: unknown): void {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw new InvalidOptionError(option, value, 'an object')
   }
 }
 
@@ -44,6 +54,38 @@ export function requireWhole(option: string, value: unknown): void {
   if (!(Number.isSafeInteger(value) && Number(value) > 0 && Number(value) <= most)) {
     throw new InvalidOptionError(option, value, rule)
   }
+}
+
+/** Throws {@link InvalidOptionError} unless `value` is text, and not empty. */
+export function requireText(option: string, value: unknown, rule = 'text, not empty'): void {
+  if (typeof value !== 'string' || value === '') throw new InvalidOptionError(option, value, rule)
+}
+
+/** Throws {@link InvalidOptionError} unless `value` is one of `allowed`. */
+export function requireOneOf(option: string, value: unknown, allowed: readonly string[]): void {
+  if (!allowed.some((word) => word === value)) throw new InvalidOptionError(option, value, allowed.join(' or '))
+}
+
+/** Throws {@link InvalidOptionError} unless `value` is a function, as `rule` says what for. */
+export function requireFunction(option: string, value: unknown, rule: string): void {
+  if (typeof value !== 'function') throw new InvalidOptionError(option, value, rule)
+}
+
+/**
+ * Refuses handles that are not over node-postgres, before anything is written.
+ * Throws {@link InvalidOptionError}: what another driver does with a lost
+ * COMMIT or a notification, nobody has tested.
+ */
+export function requirePostgres(db: Knex | undefined): void {
+  const { client }: { readonly client?: { readonly driverName?: string } } = db ?? {}
+  if (client?.driverName !== 'pg')
+    throw new InvalidOptionError('db', client?.driverName ?? db, "a Knex instance whose client is 'pg'")
+}
+
+/** Throws {@link NotInTransactionError}: types say the same, yet JavaScript callers and casts exist, and a transaction can have ended. */
+export function requireLive(trx: Knex.Transaction, caller: string): void {
+  if (trx?.isTransaction !== true) throw new NotInTransactionError('it was given a plain Knex handle', caller)
+  if (trx.isCompleted()) throw new NotInTransactionError('this one has ended', caller)
 }
 
 /** Throws {@link InvalidOptionError} unless `value` can be asked to do what `methods` name, as what `rule` says can. */

@@ -1,24 +1,33 @@
-/** Every option that can be given is one that exists: a misspelt one is named, and its value is not shown. */
+/** What is given is what is asked for: a misspelt option is named, a part that is something else is refused, and no secret is shown. */
 import { expect, test } from '@jest/globals'
 import knex, { type Knex } from 'knex'
 import {
   adoptPartitions,
   appendToOutbox,
+  assertSchema,
   defineHandlers,
   defineSetHandler,
+  dismissForeignRecord,
   inTransaction,
   listDeadLetters,
   listHeldKeys,
   messagingMigrations,
   migrate,
   migrateDown,
+  processOnce,
+  readDeadLetter,
   requestResume,
+  requestSkip,
   runRelayWorker,
+  setBatchTraceRatio,
+  setOutboxName,
+  setWaitSpans,
   silentLogger,
   startConsumer,
   startOutboxGauges,
   startRelay,
   startWakeNotifier,
+  workerLine,
 } from '../../src/messaging/index.ts'
 import { countLag, createKafkaPublisher, createKafkaSubscriber } from '../../src/messaging/kafka/index.ts'
 import { requireKnown, withDefaults } from '../../src/messaging/options.ts'
@@ -33,7 +42,13 @@ const misspelt: object = { pasword: 'hunter2' }
 const threads = { entry: new URL(import.meta.url), count: 1 }
 const line = { post: () => {}, listen: () => {}, close: () => {} }
 const subscriber = broker.createSubscriber()
-const consumer = { name: 'summary', topics: ['order.events'], db, subscriber, handlers: defineHandlers({}) }
+const consumer = {
+  name: 'summary',
+  topics: ['order.events'],
+  db,
+  subscriber,
+  handlers: defineHandlers({ OrderPlaced: async () => {} }),
+}
 
 test.each<[string, () => unknown]>([
   ['startRelay', () => startRelay({ db, publisher, ...misspelt })],
@@ -98,6 +113,11 @@ test('a time that no timer of Node can take is refused: it would be over at once
 })
 
 const wrong = <Part>(part: unknown): Part => part as Part
+const adoption = { db, publisher, topic: 'order.events', lag: async () => 0n }
+const key = { holder: 'relay', topic: 'order.events', aggregateType: 'order', aggregateId: '1' }
+/** One that has begun nothing: what is refused is refused before. */
+const trx = { isTransaction: true, isCompleted: () => false } as Knex.Transaction
+const ID = '01a22d02-357a-71c0-add4-7e16800a798d'
 
 test.each<[string, () => unknown]>([
   ['name', () => startConsumer({ ...consumer, name: wrong(undefined) })],
@@ -124,6 +144,58 @@ test.each<[string, () => unknown]>([
   ['isolation', () => inTransaction(db, async () => {}, { isolation: wrong('serialisable') })],
   ['folder', () => migrate(db, wrong('migrations'), 'messaging')],
   ['holder', () => requestResume(db, wrong({ aggregateId: 'a' }))],
+  ['createTopics', () => startRelay({ db, publisher, createTopics: wrong(true) })],
+  ['options', () => startRelay(wrong(undefined))],
+  ['options', () => startConsumer(wrong(undefined))],
+  ['options', () => runRelayWorker(wrong(undefined))],
+  ['options', () => adoptPartitions(wrong(undefined))],
+  ['options', () => startOutboxGauges(wrong(undefined))],
+  ['options', () => createKafkaPublisher(wrong(undefined))],
+  ['options', () => createKafkaSubscriber(wrong(null))],
+  ['options', () => countLag(wrong('order.events'))],
+  ['options', () => startWakeNotifier(db, wrong(5))],
+  ['options', () => listHeldKeys(db, wrong(null))],
+  ['db', () => startWakeNotifier(wrong({ db }))],
+  ['db', () => startOutboxGauges({ db: wrong(undefined), logger: silentLogger })],
+  ['db', () => runRelayWorker({ line, db: wrong(undefined), publisher })],
+  ['db', () => adoptPartitions({ ...adoption, db: wrong(undefined) })],
+  ['db', () => assertSchema(wrong(undefined))],
+  ['db', () => migrate(wrong(undefined), messagingMigrations, 'messaging')],
+  ['db', () => listHeldKeys(wrong(undefined))],
+  ['db', () => listDeadLetters(wrong({}))],
+  ['db', () => readDeadLetter(wrong(undefined), 1n)],
+  ['db', () => dismissForeignRecord(wrong(undefined), 1n)],
+  ['db', () => requestSkip(wrong(undefined), key)],
+  ['key', () => requestSkip(db, wrong(undefined))],
+  ['component', () => migrate(db, messagingMigrations, wrong(undefined))],
+  ['work', () => inTransaction(db, wrong(undefined))],
+  ['line', () => runRelayWorker({ line: wrong({ post: () => {} }), db, publisher })],
+  ['port', () => workerLine(wrong(null))],
+  ['lag', () => adoptPartitions({ ...adoption, lag: wrong(0n) })],
+  ['topic', () => adoptPartitions({ ...adoption, topic: '' })],
+  ['publisher', () => adoptPartitions({ ...adoption, publisher: wrong(kafka) })],
+  ['topic', () => countLag({ ...kafka, topic: wrong(undefined), groups: ['summary'] })],
+  ['groups', () => countLag({ ...kafka, topic: 'order.events', groups: wrong('summary') })],
+  ['state', () => listHeldKeys(db, { state: wrong('held') })],
+  ['limit', () => listHeldKeys(db, { limit: wrong('all') })],
+  ['holder', () => listHeldKeys(db, { holder: wrong(5) })],
+  ['states', () => listDeadLetters(db, { states: wrong(['parked']) })],
+  ['states', () => listDeadLetters(db, { states: wrong('dead') })],
+  ['after', () => listDeadLetters(db, { after: wrong('5') })],
+  ['limit', () => listDeadLetters(db, { limit: -1 })],
+  ['seq', () => readDeadLetter(db, wrong('1'))],
+  ['seq', () => dismissForeignRecord(db, 2n ** 63n)],
+  ['outbox', () => setOutboxName('')],
+  ['share', () => setBatchTraceRatio(2)],
+  ['on', () => setWaitSpans(wrong('true'))],
+  ['handlers', () => defineHandlers({})],
+  ['handlers', () => defineHandlers(wrong<object>(undefined))],
+  ['types', () => defineSetHandler([], async () => {})],
+  ['types', () => defineSetHandler<object>(wrong<never[]>([1]), async () => {})],
+  ['aggregateTypeOf', () => startConsumer({ ...consumer, aggregateTypeOf: wrong('order') })],
+  ['consumer', () => processOnce(trx, '', { id: ID }, async () => {})],
+  ['event.id', () => processOnce(trx, 'summary', { id: '7' }, async () => {})],
+  ['handle', () => processOnce(trx, 'summary', { id: ID }, wrong(undefined))],
   ['createTopics.partitions', () => startRelay({ db, publisher, createTopics: wrong({ partitions: 3 }) })],
 ])(
   'a part that is missing, or is something else, is refused by its name before anything runs: %s',

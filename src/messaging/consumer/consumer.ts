@@ -59,8 +59,8 @@ const REJOIN_MS = 250
  * asked for. Neither broker nor database has to be there yet.
  */
 export function startConsumer(options: ConsumerOptions): Consumer {
-  const groupId = groupIdOf(options)
   requireParts(options)
+  const groupId = groupIdOf(options)
   const topics = topicsOf(options)
   const tuning = resolveTuning(options)
   const { db, subscriber, handlers, logger = silentLogger, clock = systemClock, topicPrefix = '' } = options

@@ -9,6 +9,7 @@
 import type { Knex } from 'knex'
 import type { Envelope } from '../envelope.ts'
 import { InvalidOptionError } from '../errors.ts'
+import { requireFunction, requireObject, requireText } from '../options.ts'
 import type { TopicPartition } from '../transport.ts'
 
 /** An event as a handler gets it. */
@@ -64,10 +65,12 @@ export type HandlerSet =
  */
 export function defineHandlers<EventMap extends object>(handlers: Handlers<EventMap>): HandlerSet {
   // The map's types hold at the producer's word alone: a topic carries text.
+  requireObject('handlers', handlers)
   const byType = new Map(Object.entries(handlers) as [string, Handler][])
   for (const [type, handler] of byType) {
-    if (typeof handler !== 'function') throw new InvalidOptionError(`handlers.${type}`, handler, 'a function')
+    requireFunction(`handlers.${type}`, handler, 'a function')
   }
+  requireSome('handlers', byType.size)
   return { kind: 'each', types: new Set(byType.keys()), handlers: byType }
 }
 
@@ -82,12 +85,19 @@ export function defineSetHandler<EventMap extends object>(
   handleMany: (trx: Knex.Transaction, events: readonly AnyEventOf<EventMap>[]) => Promise<void>,
 ): HandlerSet {
   if (!Array.isArray(types)) throw new InvalidOptionError('types', types, 'a list of event types')
-  if (typeof handleMany !== 'function') throw new InvalidOptionError('handleMany', handleMany, 'a function')
+  for (const type of types) requireText('types', type)
+  requireSome('types', types.length)
+  requireFunction('handleMany', handleMany, 'a function')
   return {
     kind: 'many',
     types: new Set(types),
     handleMany: handleMany as (trx: Knex.Transaction, events: readonly ReceivedEvent[]) => Promise<void>,
   }
+}
+
+/** A consumer of nothing would acknowledge every event, and they would be gone for its group. */
+function requireSome(option: string, count: number): void {
+  if (count === 0) throw new InvalidOptionError(option, count, 'for one event type or more', 'for none')
 }
 
 /** Applies `events`, in their order. */

@@ -3,7 +3,15 @@ import type { Knex } from 'knex'
 import { InvalidOptionError } from '../errors.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
-import { requireKnown, requireLogger, requireMethods, requireWhole, withDefaults } from '../options.ts'
+import {
+  requireFunction,
+  requireKnown,
+  requireLogger,
+  requireMethods,
+  requirePostgres,
+  requireWhole,
+  withDefaults,
+} from '../options.ts'
 import type { Subscriber } from '../transport.ts'
 import type { HandlerSet } from './handlers.ts'
 
@@ -109,11 +117,14 @@ const consumerOptions = {
 
 /** Throws {@link InvalidOptionError} for what plain JavaScript can leave out or misspell, and handlers that nobody has defined. */
 export function requireParts(options: Partial<ConsumerOptions>): void {
-  const { db, subscriber, handlers } = options
   requireKnown(options, consumerOptions)
+  const { db, subscriber, handlers } = options
   requireLogger(options.logger)
-  requireMethods('db', db, ['transaction', 'raw'], 'a Knex instance')
+  requirePostgres(db)
   requireMethods('subscriber', subscriber, ['subscribe'], 'made by createKafkaSubscriber')
+  if (options.aggregateTypeOf !== undefined) {
+    requireFunction('aggregateTypeOf', options.aggregateTypeOf, "a function of a topic's name")
+  }
   if (!(handlers?.types instanceof Set)) {
     throw new InvalidOptionError('handlers', handlers, 'made by defineHandlers or defineSetHandler')
   }

@@ -1,9 +1,13 @@
 /** What operators look at: held keys and dead letters. Payloads are not among it; they are read one by one, on purpose. */
 import type { Knex } from 'knex'
+import { InvalidOptionError } from '../errors.ts'
 import { parseJson } from '../json.ts'
-import { requireKnown } from '../options.ts'
+import { requireKnown, requireOneOf, requirePostgres, requireText, requireWhole } from '../options.ts'
 import type { HeldKeyRef, HeldKeyRequest } from './held-keys.ts'
 import type { DeadLetterState } from './queries.ts'
+
+const HELD_KEY_STATES = ['backoff', 'parked']
+const DEAD_LETTER_STATES: readonly DeadLetterState[] = ['dead', 'waiting', 'redriven', 'skipped']
 
 /** A held key as an operator sees it. */
 export interface ListedHeldKey extends HeldKeyRef {
@@ -33,8 +37,12 @@ export interface HeldKeyFilter {
 
 /** The keys held longest, first. */
 export async function listHeldKeys(db: Knex, filter: HeldKeyFilter = {}): Promise<readonly ListedHeldKey[]> {
+  requirePostgres(db)
   requireKnown(filter, { holder: true, state: true, limit: true })
   const { holder = null, state = null, limit = 100 } = filter
+  requireTexts({ holder })
+  if (state !== null) requireOneOf('state', state, HELD_KEY_STATES)
+  requireWhole('limit', limit)
   const { rows } = await db.raw<{ rows: ListedHeldKey[] }>(
     `select holder,
             topic,
@@ -88,6 +96,7 @@ export interface DeadLetterFilter {
 
 /** Dead letters in the order of their arrival. Pages by `seq`, so none is shown twice or left out. */
 export async function listDeadLetters(db: Knex, filter: DeadLetterFilter = {}): Promise<readonly ListedDeadLetter[]> {
+  requirePostgres(db)
   requireKnown(filter, { holder: true, topic: true, aggregateId: true, states: true, after: true, limit: true })
   const {
     holder = null,
@@ -97,6 +106,11 @@ export async function listDeadLetters(db: Knex, filter: DeadLetterFilter = {}): 
     after = 0n,
     limit = 100,
   } = filter
+  requireTexts({ holder, topic, aggregateId })
+  if (!Array.isArray(states)) throw new InvalidOptionError('states', states, 'a list of states')
+  for (const state of states) requireOneOf('states', state, DEAD_LETTER_STATES)
+  requireSeq('after', after)
+  requireWhole('limit', limit)
   const { rows } = await db.raw<{
     rows: (Omit<ListedDeadLetter, 'seq' | 'offset'> & { seq: string; offset: string | null })[]
   }>(
@@ -140,6 +154,8 @@ export async function readDeadLetter(
   readonly value: Buffer | null
   readonly headers: Record<string, string>
 } | null> {
+  requirePostgres(db)
+  requireSeq('seq', seq)
   const { rows } = await db.raw<{
     rows: { key: Buffer | null; value: Buffer | null; headers: string | null }[]
   }>(
@@ -161,6 +177,8 @@ export async function readDeadLetter(
  * `requestResume` and `requestSkip`, which keep the order of their key.
  */
 export async function dismissForeignRecord(db: Knex, seq: bigint): Promise<boolean> {
+  requirePostgres(db)
+  requireSeq('seq', seq)
   const { rowCount } = await db.raw<{ rowCount: number }>(
     `update dead_letters
         set state = 'skipped',
@@ -171,4 +189,19 @@ export async function dismissForeignRecord(db: Knex, seq: bigint): Promise<boole
     { seq: seq.toString() },
   )
   return rowCount === 1
+}
+
+/** Throws {@link InvalidOptionError} for what is given and is no text: a number would be an error of the database's. */
+function requireTexts(given: Readonly<Record<string, string | null>>): void {
+  for (const [option, value] of Object.entries(given)) if (value !== null) requireText(option, value)
+}
+
+/** The largest bigint of Postgres. */
+const MAX_SEQ = 2n ** 63n - 1n
+
+/** Throws {@link InvalidOptionError} unless `seq` can be a dead letter's place. */
+function requireSeq(option: string, seq: unknown): void {
+  if (typeof seq !== 'bigint' || seq < 0n || seq > MAX_SEQ) {
+    throw new InvalidOptionError(option, seq, 'a bigint, as listDeadLetters has it in seq')
+  }
 }

@@ -5,6 +5,7 @@
  */
 import type { Knex } from 'knex'
 import { InvalidOptionError } from '../errors.ts'
+import { requireObject, requirePostgres } from '../options.ts'
 import type { HeldKeyRef, HeldKeyRequest } from './held-keys.ts'
 
 /** What became of a request. */
@@ -52,6 +53,8 @@ async function request(
   wanted: HeldKeyRequest,
   state: 'backoff' | 'parked',
 ): Promise<RequestOutcome> {
+  requirePostgres(db)
+  requireObject('key', key)
   const { holder, topic, aggregateType, aggregateId } = key
   for (const [part, value] of Object.entries({ holder, topic, aggregateType, aggregateId })) {
     if (typeof value !== 'string') throw new InvalidOptionError(part, value, 'text, as listHeldKeys has it')

@@ -4,8 +4,12 @@
  * Useful alone too, wherever events arrive by another way than `startConsumer`.
  */
 import type { Knex } from 'knex'
+import { InvalidOptionError } from '../errors.ts'
+import { requireFunction, requireLive, requireObject, requireText } from '../options.ts'
 import { dedupeSpan } from '../telemetry/tracing.ts'
 import { markProcessed } from './queries.ts'
+
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i
 
 /** What became of a delivery. */
 export type Delivery = 'processed' | 'duplicate'
@@ -17,7 +21,9 @@ export type Delivery = 'processed' | 'duplicate'
  * the redelivery starts afresh. Waits while another transaction has the same
  * event in hand, and handles it only if that one rolls back. Effects outside
  * the database are not covered. Rejects with what `handle` or Postgres rejects
- * with; let the transaction roll back then.
+ * with; let the transaction roll back then. Rejects with
+ * {@link NotInTransactionError} outside a transaction, where the mark would stand
+ * without the effect, and with {@link InvalidOptionError} for an id that is no UUID.
  */
 export async function processOnce<Event extends { readonly id: string }>(
   trx: Knex.Transaction,
@@ -25,6 +31,13 @@ export async function processOnce<Event extends { readonly id: string }>(
   event: Event,
   handle: (trx: Knex.Transaction, event: Event) => Promise<void>,
 ): Promise<Delivery> {
+  requireLive(trx, 'processOnce')
+  requireText('consumer', consumer)
+  requireObject('event', event)
+  if (typeof event.id !== 'string' || !UUID.test(event.id)) {
+    throw new InvalidOptionError('event.id', event.id, 'a UUID', 'another value')
+  }
+  requireFunction('handle', handle, 'a function of the transaction and the event')
   return await dedupeSpan(consumer, async (span) => {
     const fresh = await markProcessed(trx, consumer, [event.id])
     span.result(fresh.size === 1 ? 'new' : 'duplicate')

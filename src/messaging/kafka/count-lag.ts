@@ -1,7 +1,7 @@
 /** How far consumer groups are behind, as the brokers know it: for groups of any service and any language. */
 import { InvalidOptionError, PublishError } from '../errors.ts'
 import { systemClock } from '../lifecycle/clock.ts'
-import { requireKnown } from '../options.ts'
+import { requireKnown, requireText } from '../options.ts'
 import { closeAdmin, openAdmin } from './admin-client.ts'
 import { Aborted, startDeadline, unlessAborted } from './deadline.ts'
 import { understand } from './failures.ts'
@@ -31,7 +31,10 @@ export interface LagOptions extends KafkaOptions {
 export async function countLag(options: LagOptions): Promise<bigint> {
   requireKnown(options, { ...kafkaOptions, topic: true, groups: true })
   const { topic, groups, ...kafka } = options
-  if (groups.length === 0) throw new InvalidOptionError('groups', groups, 'at least one')
+  requireText('topic', topic)
+  if (!Array.isArray(groups) || groups.length === 0)
+    throw new InvalidOptionError('groups', groups, 'a list of at least one')
+  for (const group of groups) requireText('groups', group)
   const open = openAdmin(resolveKafkaOptions(kafka))
   using deadline = startDeadline(COUNT_MS, new AbortController().signal)
   try {

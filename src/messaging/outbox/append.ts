@@ -6,8 +6,8 @@
  */
 import type { Knex } from 'knex'
 import type { DomainEvent, Envelope } from '../envelope.ts'
-import { InvalidEventError, InvalidOptionError, NotInTransactionError, RolledBackError } from '../errors.ts'
-import { requireKnown, requireWhole, withDefaults } from '../options.ts'
+import { InvalidEventError, InvalidOptionError, RolledBackError } from '../errors.ts'
+import { requireKnown, requireLive, requireWhole, withDefaults } from '../options.ts'
 import { type OpenSpan, startCreate } from '../telemetry/tracing.ts'
 import { type Enlistment, enlist, holdToOneLock } from './enlistment.ts'
 import { insertEvent, insertEvents, lockAggregates, type StoredEvent, type TracedEvent } from './queries.ts'
@@ -66,7 +66,7 @@ export async function appendToOutbox(
   options: AppendOptions = {},
 ): Promise<readonly Envelope[]> {
   const { locked, topicFor, maxEventBytes } = resolveAppendOptions(options)
-  requireLive(trx)
+  requireLive(trx, 'appendToOutbox')
   if (!Array.isArray(events)) throw new InvalidOptionError('events', events, 'a list, also of one event')
   const sealed = events.map(seal)
   if (sealed.length === 0) return []
@@ -74,7 +74,7 @@ export async function appendToOutbox(
   holdToOneLock(trx, new Set(sealed.map(({ aggregate }) => aggregate.type)), locked)
   const enlistment = enlist(trx)
   return await enlistment.inTurn(async () => {
-    requireLive(trx)
+    requireLive(trx, 'appendToOutbox')
     try {
       if (!locked) await lock(trx, sealed, enlistment)
       return await store(trx, sealed, { topicFor, maxEventBytes, enlistment })
@@ -137,12 +137,6 @@ function tooLargeError(index: number, bytes: number | undefined, maxEventBytes: 
     `has ${bytes} bytes with its headers, as stored; maxEventBytes allows ${maxEventBytes}`,
     { index },
   )
-}
-
-/** Types say the same, yet JavaScript callers and casts exist, and a transaction can have ended. */
-function requireLive(trx: Knex.Transaction): void {
-  if (trx?.isTransaction !== true) throw new NotInTransactionError('it was given a plain Knex handle')
-  if (trx.isCompleted()) throw new NotInTransactionError('this one has ended')
 }
 
 /** SQLSTATE 25P02: an earlier statement had failed, and Postgres refuses all others of the transaction. */

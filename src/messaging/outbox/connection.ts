@@ -3,7 +3,6 @@
  * connection under a transaction, and a connection outside the pool.
  */
 import type { Knex } from 'knex'
-import { InvalidOptionError } from '../errors.ts'
 
 /** A connection of node-postgres, as far as we look at it. */
 export interface PostgresConnection {
@@ -33,18 +32,6 @@ interface PostgresClient {
   acquireConnection(): Promise<PostgresConnection>
   acquireRawConnection(): Promise<PostgresConnection>
   destroyRawConnection(connection: PostgresConnection): Promise<void>
-}
-
-/**
- * Refuses handles that are not over node-postgres, before anything is written.
- * Throws {@link InvalidOptionError}: what another driver does with a lost
- * COMMIT or a notification, nobody has tested.
- */
-export function requirePostgres(db: Knex): void {
-  // Plain JavaScript may bring anything, or nothing.
-  const { client }: { readonly client?: Partial<PostgresClient> } = db ?? {}
-  if (client?.driverName !== 'pg')
-    throw new InvalidOptionError('db', client?.driverName ?? db, "a Knex instance whose client is 'pg'")
 }
 
 const idleByConnection = new WeakMap<PostgresConnection, { now: boolean }>()

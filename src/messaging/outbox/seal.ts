@@ -38,6 +38,8 @@ const EVENT_FIELDS = {
   headers: true,
 } as const satisfies Record<keyof DomainEvent, true>
 
+const AGGREGATE_FIELDS = { type: true, id: true } as const satisfies Record<keyof AggregateRef, true>
+
 /** An event as text and numbers, ready for its row. */
 export interface SealedEvent {
   readonly id: string
@@ -99,6 +101,10 @@ function checkName(field: string, name: unknown, refuse: Refusal): void {
 
 function checkAggregate(aggregate: AggregateRef | undefined, refuse: Refusal): void {
   if (typeof aggregate !== 'object' || aggregate === null) refuse('aggregate', 'must name a type and an id')
+  for (const field of Object.keys(aggregate)) {
+    if (!Object.hasOwn(AGGREGATE_FIELDS, field))
+      refuse(`aggregate.${field}`, 'is not a field of an aggregate; those are type, id')
+  }
   checkName('aggregate.type', aggregate.type, refuse)
   // The type is part of the topic's name.
   if (!/^[A-Za-z0-9._-]+$/.test(aggregate.type)) {
@@ -118,7 +124,8 @@ function checkTime(occurredAt: Date, refuse: Refusal): void {
 }
 
 function checkHeaders(headers: Readonly<Record<string, string>>, refuse: Refusal): void {
-  if (typeof headers !== 'object' || headers === null) refuse('headers', 'must be an object of texts')
+  // A list's places would be names, and a Map's entries or those of Headers nowhere.
+  if (!isPlainObject(headers)) refuse('headers', 'must be a plain object of texts')
   for (const [name, value] of Object.entries(headers)) {
     checkName('headers', name, (field, rule) => refuse(field, `has a name that ${rule}`))
     // Also keeps names clear of escapes in JSON, which V8's parser can take for one another.
@@ -129,6 +136,13 @@ function checkHeaders(headers: Readonly<Record<string, string>>, refuse: Refusal
     const problem = unstorableText(value)
     if (problem !== null) refuse(field, problem)
   }
+}
+
+function isPlainObject(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false
+  const prototype: unknown = Object.getPrototypeOf(value)
+  // That of a plain object, of whatever realm, has none itself.
+  return prototype === null || Object.getPrototypeOf(prototype) === null
 }
 
 function checkedPayload(payload: unknown, refuse: Refusal): string | null {

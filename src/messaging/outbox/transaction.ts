@@ -12,9 +12,9 @@ import type { Knex } from 'knex'
 import { CommitUnknownError, InvalidOptionError, NotInTransactionError, RolledBackError } from '../errors.ts'
 import { backoffMs } from '../lifecycle/backoff.ts'
 import { systemClock } from '../lifecycle/clock.ts'
-import { requireKnown } from '../options.ts'
+import { requireFunction, requireKnown, requirePostgres } from '../options.ts'
 import { type DoubtfulCommit, historyOf, settleCommit } from './commit-outcome.ts'
-import { commandOf, connectionOf, idleness, requirePostgres } from './connection.ts'
+import { commandOf, connectionOf, idleness } from './connection.ts'
 import { adopt, type Enlistment } from './enlistment.ts'
 import { selectTransactionId } from './queries.ts'
 
@@ -65,6 +65,7 @@ export async function inTransaction<T>(
     throw new InvalidOptionError('retries', retries, 'a whole number, at least 0')
   }
   requirePostgres(db)
+  requireFunction('work', work, 'a function of the transaction')
   if (db.isTransaction) return await db.transaction(work)
 
   for (let attempt = 1; ; attempt += 1) {

@@ -11,7 +11,7 @@ import { type Clock, systemClock } from '../lifecycle/clock.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
 import { type Running, run } from '../lifecycle/running.ts'
 import { Wake } from '../lifecycle/wake.ts'
-import { requireKnown, requireWhole, withDefaults } from '../options.ts'
+import { requireKnown, requireLogger, requirePostgres, requireWhole, withDefaults } from '../options.ts'
 import { untraced } from '../telemetry/tracing.ts'
 import { onCommitted } from './committed.ts'
 import { closeConnection, openConnection, type PostgresConnection } from './connection.ts'
@@ -58,7 +58,9 @@ export function startWakeNotifier(db: Knex, options: WakeNotifierOptions = {}): 
     options,
     wakeNotifierDefaults,
   )
+  requirePostgres(db)
   requireWhole('intervalMs', intervalMs)
+  requireLogger(options.logger)
 
   return run(
     async ({ draining, cancelled }) => {

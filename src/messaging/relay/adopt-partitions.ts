@@ -15,7 +15,15 @@ import type { Knex } from 'knex'
 import { AdoptionError, InvalidOptionError } from '../errors.ts'
 import { type Clock, systemClock } from '../lifecycle/clock.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
-import { requireKnown, requireWhole } from '../options.ts'
+import {
+  requireFunction,
+  requireKnown,
+  requireLogger,
+  requireMethods,
+  requirePostgres,
+  requireText,
+  requireWhole,
+} from '../options.ts'
 import { errorType } from '../telemetry/attributes.ts'
 import type { Publisher } from '../transport.ts'
 import { boundLocks, countRestless, freeVanishedLanes, keepRenewalsOut } from './lease-queries.ts'
@@ -85,13 +93,22 @@ export interface AdoptedPartitions {
  * Rejects with {@link AdoptionError} when it cannot, or not in time: nothing has
  * changed then, unless the message says that the database did not answer in the
  * end. Rejects with {@link PublishError} when the broker does not tell, and with
- * {@link InvalidOptionError} for a `timeoutMs` that cannot be used.
+ * {@link InvalidOptionError} for an option that cannot be used.
  */
 export async function adoptPartitions(options: AdoptPartitionsOptions): Promise<AdoptedPartitions> {
   requireKnown(options, adoptionOptions)
   const { db, publisher, topic, signal, logger = silentLogger, clock = systemClock } = options
   const { timeoutMs = adoptionDefaults.timeoutMs } = options
+  requirePostgres(db)
+  requireMethods('publisher', publisher, ['describeTopic'], 'made by createKafkaPublisher')
+  requireText('topic', topic)
+  requireFunction(
+    'lag',
+    options.lag,
+    'a function that resolves to the number of records that consumers have not processed',
+  )
   requireWhole('timeoutMs', timeoutMs)
+  requireLogger(options.logger)
   const after = (await publisher.describeTopic(topic))?.partitionCount
   if (after === undefined) throw new AdoptionError(topic, 'the broker does not have it')
   const before = (await orFailed(topic, recordTopic(db, topic, after))).partitionCount

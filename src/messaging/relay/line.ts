@@ -1,9 +1,11 @@
 /** The line between a relay and a worker: over a thread's port, or within one thread. */
 import type { MessagePort } from 'node:worker_threads'
+import { requireMethods } from '../options.ts'
 import type { FromWorker, Line, ToWorker } from './protocol.ts'
 
-/** The worker's end, over the port of its thread. */
+/** The worker's end, over the port of its thread. Throws `InvalidOptionError` where there is none, as in the main thread. */
 export function workerLine(port: MessagePort): Line<FromWorker, ToWorker> {
+  requireMethods('port', port, ['postMessage', 'on', 'close'], "parentPort of 'node:worker_threads', in a thread")
   return {
     post: (message) => {
       port.postMessage(message)

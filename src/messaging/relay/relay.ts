@@ -13,9 +13,16 @@ import { type Clock, systemClock } from '../lifecycle/clock.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
 import { type Running, run, type Shutdown } from '../lifecycle/running.ts'
 import { Wake } from '../lifecycle/wake.ts'
-import { requireKnown, requireLogger, requireMethods, withDefaults } from '../options.ts'
+import {
+  requireFunction,
+  requireKnown,
+  requireLogger,
+  requireMethods,
+  requireObject,
+  requirePostgres,
+  withDefaults,
+} from '../options.ts'
 import { onCommitted } from '../outbox/committed.ts'
-import { requirePostgres } from '../outbox/connection.ts'
 import { requireTopicRule } from '../outbox/topic-rule.ts'
 import type { LaneDirectory } from '../source.ts'
 import { untraced } from '../telemetry/tracing.ts'
@@ -85,6 +92,7 @@ export interface Relay extends Running {
  * @throws InvalidOptionError for the first option that cannot be used
  */
 export function startRelay(options: RelayOptions): Relay {
+  requireObject('options', options)
   const { db, logger = silentLogger } = options
   requirePostgres(db)
   requireHeeded(options)
@@ -194,9 +202,7 @@ function requireHeeded(options: RelayOptions): void {
   if (!(entry instanceof URL && existsSync(entry))) {
     throw new InvalidOptionError('threads.entry', entry, 'the URL of a file that exists')
   }
-  if (workerData !== undefined && typeof workerData !== 'function') {
-    throw new InvalidOptionError('threads.workerData', workerData, "a function of the thread's index")
-  }
+  if (workerData !== undefined) requireFunction('threads.workerData', workerData, "a function of the thread's index")
   for (const [option, value] of Object.entries(options)) {
     if (option in workerOptions && value !== undefined) {
       throw new InvalidOptionError(

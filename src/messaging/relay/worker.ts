@@ -5,10 +5,9 @@
  * builds a database pool and a publisher there and calls `runRelayWorker`.
  */
 import type { Knex } from 'knex'
-import { InvalidOptionError } from '../errors.ts'
 import { type Clock, systemClock } from '../lifecycle/clock.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
-import { requireKnown, requireMethods, requireWhole, withDefaults } from '../options.ts'
+import { requireKnown, requireLogger, requireMethods, requirePostgres, requireWhole, withDefaults } from '../options.ts'
 import { defaultTopicFor, requireTopicRule, type TopicRule } from '../outbox/topic-rule.ts'
 import type { RelaySource, TopicRegistry } from '../source.ts'
 import type { Publisher, TopicSpec } from '../transport.ts'
@@ -80,19 +79,20 @@ const workerOptions = {
  * @throws InvalidOptionError for settings that cannot be used, or without `line`
  */
 export async function runRelayWorker(options: RelayWorkerOptions): Promise<void> {
-  const { line }: Partial<RelayWorkerOptions> = options
-  // Plain JavaScript can leave it out, and would be told of a property of undefined.
-  if (line === undefined) throw new InvalidOptionError('line', line, "workerLine(parentPort), in a thread's entry file")
   requireKnown(options, workerOptions)
+  const { line, db } = options
+  requireMethods('line', line, ['post', 'listen', 'close'], "workerLine(parentPort), in a thread's entry file")
+  requirePostgres(db)
   requireMethods('publisher', options.publisher, ['publish', 'ping'], 'made by createKafkaPublisher')
   requireTopicRule(options.topicFor)
   requireTopicSpec(options.createTopics)
+  requireLogger(options.logger)
   const topics = withDefaults<TopicOptions, keyof TopicOptions>(options, topicDefaults)
   await runWorker({
     line,
     publisher: options.publisher,
-    source: createPostgresSource({ db: options.db, topicFor: topics.topicFor }),
-    registry: createPostgresTopicRegistry(options.db),
+    source: createPostgresSource({ db, topicFor: topics.topicFor }),
+    registry: createPostgresTopicRegistry(db),
     topicFor: topics.topicFor,
     createTopics: topics.createTopics,
     settings: options.settings ?? {},

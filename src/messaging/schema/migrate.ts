@@ -12,7 +12,7 @@ import { SchemaMismatchError } from '../errors.ts'
 import { backoffMs } from '../lifecycle/backoff.ts'
 import { systemClock } from '../lifecycle/clock.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
-import { requireKnown, requireWhole, withDefaults } from '../options.ts'
+import { requireKnown, requireLogger, requirePostgres, requireText, requireWhole, withDefaults } from '../options.ts'
 import { type Migration, readMigrations } from './migration-files.ts'
 import {
   type AppliedVersion,
@@ -121,7 +121,10 @@ async function withLocks<T>(
   options: MigrateOptions,
   work: (trx: Knex.Transaction, logger: Logger) => Promise<T>,
 ): Promise<T> {
+  requirePostgres(db)
+  requireText('component', component, "the name under which the schema's version is kept, as 'messaging'")
   requireKnown(options, migrateDefaults)
+  requireLogger(options.logger)
   for (const option of ['lockTimeoutMs', 'giveUpAfterMs'] as const)
     requireWhole(option, options[option] ?? migrateDefaults[option])
   const { logger, lockTimeoutMs, giveUpAfterMs } = withDefaults<MigrateOptions, keyof MigrateOptions>(

@@ -5,6 +5,7 @@
  * `outbox.*` is ours. An event's id, key, offset or error text is never a
  * metric's attribute: each value would be a series of its own.
  */
+import { InvalidOptionError } from '../errors.ts'
 
 export const ATTR_SYSTEM = 'messaging.system'
 export const ATTR_OPERATION_NAME = 'messaging.operation.name'
@@ -57,8 +58,12 @@ let name = 'outbox'
  * Names this thread's outbox in spans and metrics, so that two services in one
  * Prometheus stay apart. Call it once in each thread, before anything runs.
  * @defaultValue `outbox`
+ * @throws InvalidOptionError unless it is 1 to 100 letters, digits, dots, dashes or underscores
  */
 export function setOutboxName(outbox: string): void {
+  if (typeof outbox !== 'string' || !/^[\w.-]{1,100}$/.test(outbox)) {
+    throw new InvalidOptionError('outbox', outbox, '1 to 100 letters, digits, dots, dashes or underscores')
+  }
   name = outbox
 }
 

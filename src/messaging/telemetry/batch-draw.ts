@@ -1,6 +1,7 @@
 /** Which batches are recorded in a trace of their own, and to what of their events those lead. */
 import { type Link, TraceFlags } from '@opentelemetry/api'
 import type { TraceContext } from '../envelope.ts'
+import { InvalidOptionError } from '../errors.ts'
 import { ATTR_MESSAGE_ID } from './attributes.ts'
 import { isUnsampled, toSpanContext } from './trace-context.ts'
 
@@ -13,8 +14,12 @@ let ratio = 0.001
  * Sets which share of batches this thread records, 0 to 1. Decided at the
  * start: what then fails is recorded when it is repeated.
  * @defaultValue 0.001
+ * @throws InvalidOptionError for any other share
  */
 export function setBatchTraceRatio(share: number): void {
+  if (!(typeof share === 'number' && share >= 0 && share <= 1)) {
+    throw new InvalidOptionError('share', share, 'a number from 0 to 1')
+  }
   ratio = share
 }
 

@@ -5,6 +5,7 @@
  */
 import type { Context } from '@opentelemetry/api'
 import type { OutboxEvent } from '../envelope.ts'
+import { InvalidOptionError } from '../errors.ts'
 import { tracer } from './span.ts'
 
 let wanted = false
@@ -13,8 +14,10 @@ let wanted = false
  * Shows in each recorded trace how long its event waited, one more span an
  * event. Call it once in each relay thread.
  * @defaultValue false
+ * @throws InvalidOptionError for what is neither true nor false
  */
 export function setWaitSpans(on: boolean): void {
+  if (typeof on !== 'boolean') throw new InvalidOptionError('on', on, 'true or false')
   wanted = on
 }
 

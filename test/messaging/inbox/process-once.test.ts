@@ -26,6 +26,17 @@ test('runs the handler the first time, and never again for the same consumer', a
   expect(await effectsOf(db)).toEqual([event.id, event.id])
 })
 
+test('an event is marked in a transaction or not at all: the mark would stand without its effect', async () => {
+  await using database = await createTestDatabase()
+  const { db } = database
+  await createEffects(db)
+  const outside = processOnce(db as Knex.Transaction, 'one', { id: uuidv7() }, apply)
+
+  await expect(outside).rejects.toMatchObject({ code: 'MESSAGING_NOT_IN_TRANSACTION' })
+  await expect(outside).rejects.toThrow('processOnce needs a live transaction: it was given a plain Knex handle')
+  expect(await effectsOf(db)).toEqual([])
+})
+
 test('a handler that rejects leaves neither effect nor memory', async () => {
   await using database = await createTestDatabase()
   const { db } = database
