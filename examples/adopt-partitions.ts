@@ -5,6 +5,8 @@
  * With `npm start` running: `npx node --env-file .data/env
  * examples/adopt-partitions.ts order.events orders-summary`, then further
  * groups: every one that reads the topic and relies on the order within a key.
+ *
+ * In a project of your own its imports are `graphql-outbox` and `graphql-outbox/kafka`.
  */
 import knex from 'knex'
 import { adoptPartitions } from '../src/messaging/index.ts'

@@ -9,6 +9,8 @@
  * holders or topics hold that id, `resume ID HOLDER TOPIC`. The relay or the
  * consumer that holds the key carries it out within a second or so. A foreign
  * record is named by its number: `show SEQ`, `dismiss SEQ`.
+ *
+ * In a project of your own its imports are `graphql-outbox` and `graphql-outbox/kafka`.
  */
 import knex from 'knex'
 import {

@@ -3,6 +3,8 @@
  *
  * Appends one event and prints what the SDK has got of it. In a service your
  * exporters take the place of those in memory. Needs a Postgres, `DATABASE_URL`.
+ *
+ * In a project of your own its imports are `graphql-outbox` and `graphql-outbox/kafka`.
  */
 import {
   AggregationTemporality,

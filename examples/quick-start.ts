@@ -4,6 +4,8 @@
  * Needs a Postgres and a Kafka: `DATABASE_URL` and `KAFKA_BROKERS`. With
  * `npm start` running, `npx node --env-file .data/env examples/quick-start.ts`;
  * `npx` takes the Node that `npm ci` installed, as an older one reads no TypeScript.
+ *
+ * In a project of your own its imports are `graphql-outbox` and `graphql-outbox/kafka`.
  */
 import { ApolloServer } from '@apollo/server'
 import knex from 'knex'

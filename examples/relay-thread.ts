@@ -6,6 +6,8 @@
  * `runRelayWorker` below. In the service:
  *
  *     startRelay({ db, threads: { entry: new URL('./relay-thread.ts', import.meta.url), count: 2, workerData: () => data } })
+ *
+ * In a project of your own its imports are `graphql-outbox` and `graphql-outbox/kafka`.
  */
 import { parentPort, workerData } from 'node:worker_threads'
 import knex from 'knex'

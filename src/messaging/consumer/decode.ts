@@ -11,7 +11,7 @@ import type { IncomingRecord, TopicPartition } from '../transport.ts'
 import type { ReceivedEvent } from './handlers.ts'
 
 /** Why a record is not an event of ours. A name with a zero character counts as none: Postgres cannot store it. */
-export type ForeignReason = 'NO_EVENT_ID' | 'NO_EVENT_TYPE' | 'NO_KEY'
+export type ForeignReason = 'NO_EVENT_ID' | 'EVENT_ID_NOT_UUID' | 'NO_EVENT_TYPE' | 'NO_KEY'
 
 /** One record with what it means. */
 export type Decoded =
@@ -71,7 +71,7 @@ export function decode(where: TopicPartition, record: IncomingRecord, options: D
   const key = usableText(record.key?.toString('utf8'))
   if (key === null) return foreign('NO_KEY')
   const id = usableId(headers.event_id) ?? (options.deriveIds ? derivedId(where, record) : null)
-  if (id === null) return foreign('NO_EVENT_ID')
+  if (id === null) return foreign(usableText(headers.event_id) === null ? 'NO_EVENT_ID' : 'EVENT_ID_NOT_UUID')
   const type = usableText(headers.event_type)
   if (type === null) return foreign('NO_EVENT_TYPE')
 

@@ -365,6 +365,20 @@ test('a record whose value Postgres cannot hold is set aside in base64, and its 
   })
 })
 
+test('a record that is none of ours is set aside with what it lacks', async () => {
+  await using setting = await createSetting()
+
+  await setting.subscriber.deliverAll([
+    recordOf(0, { headers: { event_id: '' } }),
+    recordOf(1, { headers: { event_id: 'order-7' } }),
+    recordOf(2, { headers: { event_type: '' } }),
+    recordOf(3, { key: '' }),
+  ])
+
+  const reasons = (await listDeadLetters(setting.db)).map(({ reason }) => reason)
+  expect(reasons).toEqual(['NO_EVENT_ID', 'EVENT_ID_NOT_UUID', 'NO_EVENT_TYPE', 'NO_KEY'])
+})
+
 test('an event that fails, and whose key no index takes, is set aside without being held, and its partition goes on', async () => {
   const long = recordOf(0, { key: randomBytes(3_000).toString('base64') })
   let isFailing = true
