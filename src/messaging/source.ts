@@ -133,6 +133,12 @@ export interface RelaySource {
    * due. Changes nothing otherwise.
    */
   skip(ownership: Ownership, key: KeyRef, request: SkipRequest): Promise<Settlement>
+  /**
+   * Lets a parked key go on from its first event, where `asked` is what an
+   * operator asks for by now: it is in back-off and due, with attempts counted
+   * anew. Changes nothing otherwise: another request may have taken its place.
+   */
+  goOn(ownership: Ownership, key: KeyRef, asked: 'resume' | 'skip'): Promise<Settlement>
   /** Lets a key go once no held event of it is left; resolves to whether it did. */
   releaseKey(ownership: Ownership, key: KeyRef): Promise<boolean>
 

@@ -106,6 +106,18 @@ export const RELAY: readonly Mutation[] = [
     title: STALE,
   },
   {
+    name: 'fence: resume',
+    edits: [
+      {
+        file: SOURCE,
+        find: 'await fenced(ownership, async (trx) => await resumeKey(',
+        replace: `${unfenced}(ownership, async (trx) => await resumeKey(`,
+      },
+    ],
+    test: CONTRACT,
+    title: STALE,
+  },
+  {
     name: 'fence: attempts counted',
     edits: [
       {

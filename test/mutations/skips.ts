@@ -18,6 +18,18 @@ export const SKIP: readonly Mutation[] = [
     title: 'counts an event as published whose send was applied unknown to the relay',
   },
   {
+    name: 'skip: a resume goes on whose place a skip has taken',
+    edits: [
+      {
+        file: 'src/messaging/relay/held-runs.ts',
+        find: 'if (changed === 0) return POSTPONE_MS',
+        replace: 'if (changed < 0) return POSTPONE_MS',
+      },
+    ],
+    test: SKIPS,
+    title: 'does the skip that has taken the place of a resume, whoever has begun to carry that out',
+  },
+  {
     name: 'skip: what is on its way not waited for',
     edits: [
       {

@@ -118,6 +118,25 @@ export async function skipFirst(
   return rows[0]?.settled ?? 0
 }
 
+/** Lets a parked key go on if `asked` is still what is asked of it; resolves to how many keys that were. Served by the primary key. */
+export async function resumeKey(trx: Knex.Transaction, key: KeyRef, asked: 'resume' | 'skip'): Promise<number> {
+  const { rowCount } = await trx.raw<{ rowCount: number }>(
+    `update held_keys
+        set state = 'backoff',
+            attempts = 0,
+            next_attempt_at = clock_timestamp(),
+            request = null
+      where holder = 'relay'
+        and topic = :topic
+        and aggregate_type = :aggregateType
+        and aggregate_id = :aggregateId
+        and state = 'parked'
+        and request = :asked`,
+    { ...toColumns(key), asked },
+  )
+  return rowCount
+}
+
 /** The relay's held keys in `lanes`. */
 export async function selectHeldKeys(db: Knex, lanes: readonly number[]): Promise<readonly HeldKey[]> {
   const { rows } = await db.raw<{ rows: HeldKeyRow[] }>(

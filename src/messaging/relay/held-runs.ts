@@ -150,7 +150,8 @@ export class HeldRuns {
    * Does what an operator asked of a parked key, before anything is sent: the
    * database then says that the key goes on, and takes no request to skip an
    * event that may be on its way. Resolves to `null` when that is done, or to
-   * the milliseconds after which to try again.
+   * the milliseconds after which to try again, also where another request has
+   * taken this one's place.
    */
   async #obey({ ref, task, reason }: DueKey, lease: Lease): Promise<number | null> {
     const { source, hand, heldKeys, skips, onFenced } = this.#options
@@ -159,13 +160,14 @@ export class HeldRuns {
         return null
       case 'resume': {
         const ownership = { owner: hand.owner, leases: [lease] }
-        const { fencedLanes } = await source.hold(ownership, ref, { attempts: 0, reason, retryInMs: 0, park: false })
+        const { changed, fencedLanes } = await source.goOn(ownership, ref, 'resume')
         onFenced(ownership, fencedLanes)
+        if (changed === 0) return POSTPONE_MS
         heldKeys.goesOn({ ref, reason })
-        return fencedLanes.length === 0 ? null : POSTPONE_MS
+        return null
       }
       case 'skip': {
-        const outcome = await skips.skip(ref, lease, reason)
+        const outcome = await skips.skip(ref, lease)
         if (outcome.kind === 'not yet') return outcome.againInMs
         heldKeys.goesOn({ ref, reason })
         return null

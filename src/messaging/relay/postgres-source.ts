@@ -5,6 +5,7 @@ import type { KeyRef, LaneDirectory, Ownership, RelaySource, Settlement, TopicRe
 import {
   deleteIfEmpty,
   lockHeldKey,
+  resumeKey,
   returnToPending,
   selectHeldKeys,
   skipFirst,
@@ -67,6 +68,7 @@ export function createPostgresSource({ db, topicFor }: { db: Knex; topicFor: Top
     readHeld: async (key, limit) => await selectHeld(db, key, ruleTopic(key), limit),
     skip: async (ownership, key, request) =>
       await fenced(ownership, async (trx) => await skipFirst(trx, key, { ...request, ruleTopic: ruleTopic(key) })),
+    goOn: async (ownership, key, asked) => await fenced(ownership, async (trx) => await resumeKey(trx, key, asked)),
     releaseKey: async (ownership, key) => {
       const { changed } = await fenced(ownership, async (trx) => {
         await lockHeldKey(trx, key)

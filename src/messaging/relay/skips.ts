@@ -61,14 +61,14 @@ export class Skips {
   }
 
   /** Skips the first event of `key` under `lease`. Rejects when the database does not answer. */
-  async skip(key: KeyRef, lease: Lease, reason: string): Promise<SkipOutcome> {
+  async skip(key: KeyRef, lease: Lease): Promise<SkipOutcome> {
     const { source, hand, doubts, onPublished, onFenced } = this.#options
     const ownership = { owner: hand.owner, leases: [lease] }
     const [event] = await source.readHeld(key, { count: 1, bytes: 1 })
     if (event === undefined) {
-      const { fencedLanes } = await source.hold(ownership, key, { attempts: 0, reason, retryInMs: 0, park: false })
+      const { changed, fencedLanes } = await source.goOn(ownership, key, 'skip')
       onFenced(ownership, fencedLanes)
-      return fencedLanes.length === 0 ? { kind: 'goes on' } : { kind: 'not yet', againInMs: LOOK_AGAIN_MS }
+      return changed === 1 ? { kind: 'goes on' } : { kind: 'not yet', againInMs: LOOK_AGAIN_MS }
     }
     const found = doubts.has(event) ? await this.#find(event) : null
     if (found?.kind === 'not yet') return found

@@ -229,6 +229,15 @@ export class InMemoryOutbox implements RelaySource, LaneDirectory, TopicRegistry
     })
   }
 
+  goOn(ownership: Ownership, key: KeyRef, asked: 'resume' | 'skip'): Promise<Settlement> {
+    return this.#fenced('goOn', ownership, (lanes) => {
+      const held = this.#keys.get(nameOf(key))
+      if (!held || !lanes.has(key.lane) || held.state !== 'parked' || held.request !== asked) return 0
+      Object.assign(held, { state: 'backoff', attempts: 0, dueAt: this.#options.clock.now(), request: null })
+      return 1
+    })
+  }
+
   async releaseKey(ownership: Ownership, key: KeyRef): Promise<boolean> {
     const { changed } = await this.#fenced('releaseKey', ownership, (lanes) => {
       if (!lanes.has(key.lane) || this.#rowsOf(key).some(({ held }) => held)) return 0

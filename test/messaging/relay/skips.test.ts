@@ -2,11 +2,12 @@
 import { randomUUID } from 'node:crypto'
 import { expect, test } from '@jest/globals'
 import type { Knex } from 'knex'
-import { requestSkip } from '../../../src/messaging/dead-letters/requests.ts'
+import { requestResume, requestSkip } from '../../../src/messaging/dead-letters/requests.ts'
 import type { RelayStatus } from '../../../src/messaging/relay/relay-status.ts'
 import { eventually } from '../../../src/messaging/testing/index.ts'
 import type { OutgoingRecord } from '../../../src/messaging/transport.ts'
 import { orderEvent } from '../../support/events.ts'
+import { untilLockWait } from '../../support/sessions.ts'
 import { createRelaySetting, type RelaySetting, TOPIC, typesOf } from './setting.ts'
 
 const BAD = { holder: 'relay', topic: TOPIC, aggregateType: 'order', aggregateId: 'bad' }
@@ -31,6 +32,26 @@ test('skips an event that was only ever refused at once, also while the broker i
 
   expect(await skipped(setting.db)).toEqual(['First'])
   expect(typesOf(setting.broker, 'bad')).toEqual(['After', 'New'])
+})
+
+test('does the skip that has taken the place of a resume, whoever has begun to carry that out', async () => {
+  await using setting = await createRelaySetting()
+  setting.start({ maxAttempts: 1 })
+  setting.broker.faults.refuseRecords(isFirst)
+  await setting.append(orderEvent('First', 'bad'), orderEvent('After', 'bad'))
+  await parked(setting.db)
+
+  await setting.db.transaction(async (trx) => {
+    await trx.raw('select from lane_leases for update')
+    await requestResume(setting.db, BAD)
+    await untilLockWait(setting.db)
+    await requestSkip(setting.db, BAD)
+  })
+  await setting.drained()
+  await letGo(setting.db)
+
+  expect(await skipped(setting.db)).toEqual(['First'])
+  expect(typesOf(setting.broker, 'bad')).toEqual(['After'])
 })
 
 test('waits with an event that may be on its way until nothing can bring it any more', async () => {

@@ -247,6 +247,7 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
     expect(await under.source.holdFollowers(only(stale, key.lane), key)).toEqual(nothing)
     expect(await under.source.releaseKey(only(stale, key.lane), key)).toBe(false)
     expect(await under.source.skip(only(stale, key.lane), key, skipOf(event))).toEqual(nothing)
+    expect(await under.source.goOn(only(stale, key.lane), key, 'resume')).toEqual(nothing)
     expect(await under.source.clearAttempts(only(stale, event.lane), event)).toEqual(nothing)
     expect(await under.source.recordAttempt(only(stale, event.lane), event)).toBe(0)
     expect(await under.source.clearCrashes(stale)).toEqual(nothing)
@@ -342,6 +343,32 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
       expect(await under.source.heldKeys([key.lane])).toMatchObject([{ state: 'backoff', request: null }])
     },
   )
+
+  contract('lets a parked key go on where that is what is asked of it by now', async (under) => {
+    await append(under, [order('a'), order('a')])
+    const ownership = await own(under)
+    const key = await keyNamed(under, 'a')
+    const lease = only(ownership, key.lane)
+    const nothing = { changed: 0, fencedLanes: [] }
+    const goOn = async () => await under.source.goOn(lease, key, 'resume')
+
+    expect(await goOn()).toEqual(nothing)
+    await under.source.hold(lease, key, hold({ attempts: 9 }))
+    expect(await goOn()).toEqual(nothing)
+    await under.source.hold(lease, key, hold({ attempts: 9, park: true }))
+    expect(await goOn()).toEqual(nothing)
+    await under.request(key, 'resume')
+    await under.request(key, 'skip')
+    expect(await goOn()).toEqual(nothing)
+    expect(await under.source.heldKeys([key.lane])).toMatchObject([{ state: 'parked', attempts: 9, request: 'skip' }])
+    await under.request(key, 'resume')
+    expect(await goOn()).toEqual({ changed: 1, fencedLanes: [] })
+
+    expect(await under.source.heldKeys([key.lane])).toMatchObject([
+      { state: 'backoff', attempts: 0, dueInMs: 0, request: null },
+    ])
+    expect(await under.source.readHeld(key, atMost(10))).toHaveLength(2)
+  })
 
   contract('keeps a key’s events apart by their topic', async (under) => {
     await append(under, [order('a'), { ...order('a'), topic: 'special' }])

@@ -98,15 +98,18 @@ export class RelayModel {
     const key = this.key(name)
     const { attempts, park, retryInMs } = request
     const before = key.hold?.attempts ?? 0
-    if (attempts === 0) {
-      if (key.hold?.asked !== 'resume') this.#wrong(`${name} goes on, and nobody asked for it`)
-    } else {
-      if (attempts > before + 1) this.#wrong(`${name} counts ${attempts} attempts after ${before}`)
-      if (park !== attempts >= MAX_ATTEMPTS)
-        this.#wrong(`${name} is ${park ? '' : 'not '}parked after ${attempts} attempts`)
-      if (!park && retryInMs < 500) this.#wrong(`${name} waits ${retryInMs} ms alone`)
-    }
+    if (attempts < 1 || attempts > before + 1) this.#wrong(`${name} counts ${attempts} attempts after ${before}`)
+    if (park !== attempts >= MAX_ATTEMPTS)
+      this.#wrong(`${name} is ${park ? '' : 'not '}parked after ${attempts} attempts`)
+    if (!park && retryInMs < 500) this.#wrong(`${name} waits ${retryInMs} ms alone`)
     key.hold = { attempts, parked: park, notBefore: now + retryInMs, proven: false, asked: null }
+  }
+
+  /** A parked key goes on, as `asked` has it. */
+  goesOn(name: string, asked: 'resume' | 'skip', now: number): void {
+    const key = this.key(name)
+    if (key.hold?.parked !== true || key.hold.asked !== asked) this.#wrong(`${name} goes on, and nobody asked for it`)
+    key.hold = { attempts: 0, parked: false, notBefore: now, proven: false, asked: null }
   }
 
   /** A skip was carried out; `onTopic` is whether the event is there. */

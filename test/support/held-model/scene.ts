@@ -226,6 +226,13 @@ class ObservedOutbox extends InMemoryOutbox {
     return result
   }
 
+  override async goOn(ownership: Ownership, key: KeyRef, asked: 'resume' | 'skip'): Promise<Settlement> {
+    const result = await super.goOn(ownership, key, asked)
+    const { model, time } = this.#scene
+    if (result.changed > 0) model.goesOn(key.aggregateId, asked, time.now())
+    return result
+  }
+
   override async releaseKey(ownership: Ownership, key: KeyRef): Promise<boolean> {
     const isReleased = await super.releaseKey(ownership, key)
     if (isReleased) this.#scene.model.letGo(key.aggregateId)
