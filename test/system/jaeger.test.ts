@@ -142,6 +142,40 @@ withJaeger('a key that was parked and resumed goes on in a trace of its own, lin
 })
 
 withJaeger(
+  'an event that was refused, parked and resumed is sent in a trace of its own, linked to its first',
+  async () => {
+    const env = await freshEnv()
+    await using db = open(env)
+    await using all = await startAll(env)
+    await all.tell('refuse the next send')
+    const since = new Date()
+    const { traceId } = await placeOrder(all)
+    const parked = await until('A parked key', async () => {
+      const [row] = await db.knex('held_keys').where({ holder: 'relay', state: 'parked' })
+      return row ?? null
+    })
+
+    await requestResume(db.knex, {
+      holder: parked.holder,
+      topic: parked.topic,
+      aggregateType: parked.aggregate_type,
+      aggregateId: parked.aggregate_id,
+    })
+    const resumed = await until('The resumed trace', async () => {
+      const traces = await findTraces(jaeger.url, { service: 'orders-api', name: `send ${parked.topic}`, since })
+      return traces.find((spans) => spans[0]?.traceId !== traceId && named(spans, 'process').length > 0) ?? null
+    })
+    const first = await untilTraced(jaeger.url, traceId, (spans) => named(spans, 'send').length === 1)
+
+    const [[create], [refused], [send]] = [named(first, 'create'), named(first, 'send'), named(resumed, 'send')]
+    expect(refused).toMatchObject({ status: 2, attributes: { 'error.type': 'MESSAGE_TOO_LARGE' } })
+    expect(send).toMatchObject({ parentSpanId: '', status: 0, attributes: { 'outbox.trace.detached': true } })
+    expect(send?.links).toEqual([{ traceId, spanId: create?.spanId }])
+    expect(named(resumed, 'process')[0]?.parentSpanId).toBe(send?.spanId)
+  },
+)
+
+withJaeger(
   'two mutations that one batch carries stay two traces, and the batch is a third with a link to each',
   async () => {
     const env = await freshEnv({ OUTBOX_TRACES_BATCH_RATIO: '1', TOPIC_PARTITIONS: '1' })

@@ -4,6 +4,7 @@
  * channel what to do; answers each command once it is done.
  */
 import { startGraphQLServer } from '../../../src/graphql/server.ts'
+import type { PublishFailure } from '../../../src/messaging/errors.ts'
 import { PublishError, type Publisher, type Running, startConsumer, startRelay } from '../../../src/messaging/index.ts'
 import { createKafkaPublisher, createKafkaSubscriber } from '../../../src/messaging/kafka/index.ts'
 import { summaryHandlers } from '../../../src/orders/summary.ts'
@@ -15,7 +16,7 @@ import { shutdownTelemetry } from '../../../src/service/telemetry-handle.ts'
 import { topicOptions } from '../../../src/service/topics.ts'
 
 /** What the process can be told. */
-export type Command = 'start relay' | 'start consumers' | 'fail the next send' | 'stop'
+export type Command = 'start relay' | 'start consumers' | 'fail the next send' | 'refuse the next send' | 'stop'
 
 const config = readConfig()
 // Failures are what its tests are about, and show in traces.
@@ -35,13 +36,14 @@ const server = await startGraphQLServer({
 })
 
 const kafka = createKafkaPublisher({ brokers, clientId: 'relay', logger })
-let failing = false
+let failure: PublishFailure | null = null
 const publisher: Publisher = {
   ...kafka,
   publish: async (batch, options) => {
-    if (failing) {
-      failing = false
-      throw new PublishError(batch, { kind: 'outage', outcome: 'refused', reason: 'NOT_LEADER_OR_FOLLOWER' })
+    if (failure) {
+      const error = new PublishError(batch, failure)
+      failure = null
+      throw error
     }
     return await kafka.publish(batch, options)
   },
@@ -50,7 +52,7 @@ const running: Running[] = []
 
 const commands: Readonly<Record<Command, () => void | Promise<void>>> = {
   'start relay'() {
-    running.push(startRelay({ db, publisher, ...topics, logger }))
+    running.push(startRelay({ db, publisher, ...topics, maxAttempts: 1, logger }))
   },
   'start consumers'() {
     for (const name of (process.env.TEST_CONSUMERS ?? 'orders-summary').split(',')) {
@@ -68,7 +70,10 @@ const commands: Readonly<Record<Command, () => void | Promise<void>>> = {
     }
   },
   'fail the next send'() {
-    failing = true
+    failure = { kind: 'outage', outcome: 'refused', reason: 'NOT_LEADER_OR_FOLLOWER' }
+  },
+  'refuse the next send'() {
+    failure = { kind: 'record', outcome: 'refused', reason: 'MESSAGE_TOO_LARGE' }
   },
   async stop() {
     await server.stop()
