@@ -84,7 +84,12 @@ export function requirePostgres(db: Knex | undefined): void {
 
 /** Throws {@link NotInTransactionError}: types say the same, yet JavaScript callers and casts exist, and a transaction can have ended. */
 export function requireLive(trx: Knex.Transaction, caller: string): void {
-  if (trx?.isTransaction !== true) throw new NotInTransactionError('it was given a plain Knex handle', caller)
+  if (trx?.isTransaction !== true) {
+    throw new NotInTransactionError(
+      `it was given ${typeof trx === 'function' ? 'a plain Knex handle' : 'none'}`,
+      caller,
+    )
+  }
   if (trx.isCompleted()) throw new NotInTransactionError('this one has ended', caller)
 }
 

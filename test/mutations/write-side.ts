@@ -28,6 +28,30 @@ export const WRITE_SIDE: readonly Mutation[] = [
     title: 'two transactions on one aggregate commit in the order in which they appended',
   },
   {
+    name: 'append: beside an open savepoint',
+    edits: [
+      {
+        file: 'src/messaging/outbox/enlistment.ts',
+        find: 'return this.#savepoints.length > 0',
+        replace: 'return false',
+      },
+    ],
+    test: 'test/messaging/outbox/savepoints.test.ts',
+    title: 'opened beside it',
+  },
+  {
+    name: 'append: a savepoint does not wait for appends',
+    edits: [
+      {
+        file: 'src/messaging/outbox/enlistment.ts',
+        find: 'return this.#calls.size === 0 ? open() : this.#running.then(open)',
+        replace: 'return open()',
+      },
+    ],
+    test: 'test/messaging/outbox/savepoints.test.ts',
+    title: 'opens a savepoint after the appends that were called before it, and undoes none of them',
+  },
+  {
     name: 'append: keys locked in any order',
     edits: [
       {

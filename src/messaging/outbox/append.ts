@@ -9,7 +9,7 @@ import type { DomainEvent, Envelope } from '../envelope.ts'
 import { InvalidEventError, InvalidOptionError, RolledBackError } from '../errors.ts'
 import { requireKnown, requireLive, requireWhole, withDefaults } from '../options.ts'
 import { type OpenSpan, startCreate } from '../telemetry/tracing.ts'
-import { type Enlistment, enlist, holdToOneLock } from './enlistment.ts'
+import { type AppendCall, type Enlistment, enlist, holdToOneLock } from './enlistment.ts'
 import { insertEvent, insertEvents, lockAggregates, type StoredEvent, type TracedEvent } from './queries.ts'
 import { type SealedEvent, seal } from './seal.ts'
 import { defaultTopicFor, requireTopicRule, type TopicRule } from './topic-rule.ts'
@@ -55,15 +55,28 @@ export const appendDefaults = {
  *
  * Throws {@link InvalidEventError} before anything is written, also for what
  * only the database can measure; {@link NotInTransactionError} for a plain
- * handle, an ended transaction or an append that nobody awaits;
+ * handle, an ended transaction, one that has a savepoint open (with which the
+ * event could be undone) or an append that nobody awaits;
  * {@link RolledBackError} when an earlier statement had failed and its error was
  * swallowed; {@link InvalidOptionError} for `events` that are no list; database
  * errors as they come, after which the transaction can only roll back.
  */
-export async function appendToOutbox(
+export function appendToOutbox(
   trx: Knex.Transaction,
   events: readonly DomainEvent[],
   options: AppendOptions = {},
+): Promise<readonly Envelope[]> {
+  const call: AppendCall = {}
+  const appended = append(trx, events, options, call)
+  call.promise = appended
+  return appended
+}
+
+async function append(
+  trx: Knex.Transaction,
+  events: readonly DomainEvent[],
+  options: AppendOptions,
+  call: AppendCall,
 ): Promise<readonly Envelope[]> {
   const { locked, topicFor, maxEventBytes } = resolveAppendOptions(options)
   requireLive(trx, 'appendToOutbox')
@@ -73,7 +86,7 @@ export async function appendToOutbox(
 
   holdToOneLock(trx, new Set(sealed.map(({ aggregate }) => aggregate.type)), locked)
   const enlistment = enlist(trx)
-  return await enlistment.inTurn(async () => {
+  return await enlistment.inTurn(call, async () => {
     requireLive(trx, 'appendToOutbox')
     try {
       if (!locked) await lock(trx, sealed, enlistment)

@@ -99,3 +99,13 @@ export function handleOf(db: Knex): object {
 function clientOf(db: Knex): PostgresClient {
   return db.client
 }
+
+/** Opens a savepoint: of a callback, with which it ends, or without one. */
+export type OpenSavepoint = (callback: unknown, ...rest: unknown[]) => Promise<unknown>
+
+/** Has all savepoints of `trx` opened by what `wrap` makes of Knex's own way. */
+export function wrapSavepoints(trx: Knex.Transaction, wrap: (original: OpenSavepoint) => OpenSavepoint): void {
+  // The handle's methods cannot be changed, and lead here.
+  const { context } = trx as unknown as { context: { transaction: OpenSavepoint } }
+  context.transaction = wrap(context.transaction.bind(context))
+}

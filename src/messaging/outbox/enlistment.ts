@@ -3,14 +3,17 @@
  *
  * Each transaction and each savepoint has its own account. A savepoint's is
  * added to the one around it when it is released and forgotten when it is
- * rolled back, so that what is told after the commit is what was committed.
+ * rolled back, so that what is told after the commit is what was committed. All
+ * of them share one connection, and Postgres puts a statement into the savepoint
+ * that is open when it arrives, whoever sent it: so nothing is appended to an
+ * account beside an open savepoint of it.
  */
 import type { Knex } from 'knex'
 import { InvalidEventError, InvalidOptionError, NotInTransactionError } from '../errors.ts'
 import { ATTR_DESTINATION, ATTR_OUTBOX, outboxName } from '../telemetry/attributes.ts'
 import { getInstruments } from '../telemetry/metrics.ts'
 import { publishCommitted } from './committed.ts'
-import { handleOf } from './connection.ts'
+import { handleOf, wrapSavepoints } from './connection.ts'
 import type { SealedEvent } from './seal.ts'
 
 /**
@@ -19,6 +22,11 @@ import type { SealedEvent } from './seal.ts'
  */
 export const MAX_LOCKED_AGGREGATES = 1_000
 
+/** One call that appends: the promise that its caller was given. */
+export interface AppendCall {
+  promise?: Promise<unknown>
+}
+
 /** One transaction's or savepoint's account. */
 export class Enlistment {
   readonly #parent: Enlistment | null
@@ -26,7 +34,8 @@ export class Enlistment {
   readonly #counts = new Map<string, number>()
   readonly #lockedKeys = new Set<string>()
   #running: Promise<void> = Promise.resolve()
-  #runningCount = 0
+  readonly #calls = new Set<AppendCall>()
+  #savepoints: (() => boolean)[] = []
   #closed = false
   #xid: string | null = null
   #eventId: string | null = null
@@ -53,21 +62,40 @@ export class Enlistment {
   /**
    * Runs `append` after those of this transaction that were called before it:
    * one connection has one statement at a time, and `seq` follows the calls.
-   * Throws {@link NotInTransactionError} once the transaction has been closed.
+   * Throws {@link NotInTransactionError} once the transaction has been closed,
+   * and while a savepoint of it is open: the statement would run in that, and be
+   * undone with it.
    */
-  async inTurn<T>(append: () => Promise<T>): Promise<T> {
+  async inTurn<T>(call: AppendCall, append: () => Promise<T>): Promise<T> {
     if (this.#closed) throw new NotInTransactionError('its callback has returned')
+    if (this.#isInSavepoint) {
+      throw new NotInTransactionError(
+        "a savepoint of it is open; append with the savepoint's own handle, or await it first",
+      )
+    }
     const before = this.#running
     const { promise, resolve } = Promise.withResolvers<void>()
     this.#running = promise
-    this.#runningCount += 1
+    this.#calls.add(call)
     try {
       await before
       return await append()
     } finally {
-      this.#runningCount -= 1
+      this.#calls.delete(call)
       resolve()
     }
+  }
+
+  /** Opens a savepoint by `open`, after the appends that were called before it; `isOver` tells whether it has ended. */
+  savepoint(open: () => Promise<unknown>, isOver: () => boolean): Promise<unknown> {
+    this.#savepoints.push(isOver)
+    // Knex's own object where nothing has to be waited for: it is more than a promise.
+    return this.#calls.size === 0 ? open() : this.#running.then(open)
+  }
+
+  get #isInSavepoint(): boolean {
+    this.#savepoints = this.#savepoints.filter((isOver) => !isOver())
+    return this.#savepoints.length > 0
   }
 
   /** Reserves room in the lock table. Throws {@link InvalidEventError} beyond {@link MAX_LOCKED_AGGREGATES}. */
@@ -103,11 +131,16 @@ export class Enlistment {
     }
   }
 
-  /** Ends appending. Throws {@link NotInTransactionError} when an append is still running: nobody awaited it. */
+  /** Ends appending. Throws {@link NotInTransactionError} when an append is still running or a savepoint open: nobody awaited it. */
   close(): void {
     this.#closed = true
-    if (this.#runningCount > 0) {
+    if (this.#calls.size > 0) {
+      // Nobody looks at how they end, which says less than this does, and would end the process.
+      for (const { promise } of this.#calls) promise?.catch(() => {})
       throw new NotInTransactionError('an append was still running when its callback returned')
+    }
+    if (this.#isInSavepoint) {
+      throw new NotInTransactionError('a savepoint of it was still open when its callback returned')
     }
   }
 
@@ -133,8 +166,7 @@ export function enlist(trx: Knex.Transaction): Enlistment {
   if (known) return known
 
   const parent = trx.parentTransaction ? enlist(trx.parentTransaction as Knex.Transaction) : null
-  const enlistment = new Enlistment(parent)
-  enlistments.set(trx, enlistment)
+  const enlistment = open(trx, parent)
   const committed = () => {
     if (parent) parent.merge(enlistment)
     else enlistment.announce()
@@ -145,9 +177,43 @@ export function enlist(trx: Knex.Transaction): Enlistment {
 
 /** Opens the account of a transaction whose commit the caller announces. */
 export function adopt(trx: Knex.Transaction): Enlistment {
-  const enlistment = new Enlistment(null)
+  return open(trx, null)
+}
+
+function open(trx: Knex.Transaction, parent: Enlistment | null): Enlistment {
+  const enlistment = new Enlistment(parent)
   enlistments.set(trx, enlistment)
+  watchSavepoints(trx, enlistment)
   return enlistment
+}
+
+/** Sees each savepoint of `trx` that is opened from now on, and those within it. */
+function watchSavepoints(trx: Knex.Transaction, enlistment: Enlistment): void {
+  wrapSavepoints(trx, (original) => (callback, ...rest) => {
+    let savepoint: Knex.Transaction | null = null
+    let hasEnded = false
+    const begun = (inner: unknown) => {
+      savepoint = inner as Knex.Transaction
+      enlist(savepoint)
+    }
+    const ended = () => {
+      hasEnded = true
+    }
+    // Of one that has a handle Knex says so as soon as its end is sent.
+    const isOver = () => hasEnded || savepoint?.isCompleted() === true
+    if (typeof callback !== 'function') {
+      const opened = enlistment.savepoint(() => original(callback, ...rest), isOver)
+      opened.then(begun, ended)
+      return opened
+    }
+    const enlisted = (inner: unknown): unknown => {
+      begun(inner)
+      return callback(inner)
+    }
+    const opened = enlistment.savepoint(() => original(enlisted, ...rest), isOver)
+    opened.then(ended, ended)
+    return opened
+  })
 }
 
 const lockingByHandle = new WeakMap<object, Map<string, boolean>>()

@@ -43,7 +43,7 @@ const RETRY_BACKOFF = { firstMs: 10, maxMs: 500 }
  * Runs `work` in a transaction and resolves to its result once that has
  * committed. Relays in this process then look at the lanes concerned at once.
  *
- * Given a transaction as `db`, it is a savepoint in it. Otherwise rejects with
+ * Given a transaction as `db`, it is a savepoint in it, and is tried once. Otherwise rejects with
  * {@link RolledBackError} when a statement had failed and `work` swallowed the
  * error, or the connection was lost before COMMIT took effect; with
  * {@link CommitUnknownError} when the answer to COMMIT was lost and could not be
@@ -59,14 +59,18 @@ export async function inTransaction<T>(
   requireKnown(options, { isolation: true, retries: true })
   const { retries = 0, isolation } = options
   if (isolation !== undefined && !ISOLATIONS.has(isolation)) {
-    throw new InvalidOptionError('isolation', isolation, [...ISOLATIONS].join(', '))
+    throw new InvalidOptionError('isolation', isolation, [...ISOLATIONS].join(' or '))
   }
   if (!(Number.isSafeInteger(retries) && retries >= 0)) {
     throw new InvalidOptionError('retries', retries, 'a whole number, at least 0')
   }
   requirePostgres(db)
   requireFunction('work', work, 'a function of the transaction')
-  if (db.isTransaction) return await db.transaction(work)
+  if (db.isTransaction) {
+    const rule = 'left out in a transaction: a savepoint has the isolation of that'
+    if (isolation !== undefined) throw new InvalidOptionError('isolation', isolation, rule)
+    return await db.transaction(work)
+  }
 
   for (let attempt = 1; ; attempt += 1) {
     try {

@@ -1,4 +1,6 @@
 /** What appendToOutbox refuses: events that cannot be stored as they are, and calls outside a transaction. */
+import { execFile } from 'node:child_process'
+import { promisify } from 'node:util'
 import { expect, test } from '@jest/globals'
 import type { Knex } from 'knex'
 import { rawJson } from '../../../src/messaging/envelope.ts'
@@ -116,12 +118,20 @@ test('rolls back when an append was not awaited (PC-39)', async () => {
   const transaction = inTransaction(database.db, async (trx) => {
     await trx('outbox').count()
     forgotten = appendToOutbox(trx, [orderEvent('OrderPlaced')])
-    forgotten.catch(() => {})
   })
 
   await expect(transaction).rejects.toMatchObject({ code: 'MESSAGING_NOT_IN_TRANSACTION' })
-  await Promise.allSettled([forgotten])
+  await expect(forgotten).rejects.toThrow()
   expect(await countOf(database.db)).toBe(0)
+})
+
+test('an append that nobody awaited does not end the process: its transaction says what was wrong', async () => {
+  await using database = await createTestDatabase()
+  const program = new URL('fixtures/forgotten-append.ts', import.meta.url)
+
+  const { stdout } = await promisify(execFile)(process.execPath, [program.pathname, database.url])
+
+  expect(stdout).toBe('MESSAGING_NOT_IN_TRANSACTION\n')
 })
 
 test('takes the events of a savepoint along when it rolls back, and no others (PC-39)', async () => {

@@ -1,0 +1,117 @@
+/** Events beside savepoints: what is undone with one is what was appended in it, and nothing else. */
+import { expect, test } from '@jest/globals'
+import type { Knex } from 'knex'
+import { appendToOutbox } from '../../../src/messaging/outbox/append.ts'
+import { inTransaction } from '../../../src/messaging/outbox/transaction.ts'
+import { createTestDatabase } from '../../support/database.ts'
+import { orderEvent } from '../../support/events.ts'
+
+const append = (trx: Knex.Transaction, id: string) => appendToOutbox(trx, [orderEvent('OrderPlaced', id)])
+
+/** A savepoint that does something and is rolled back. */
+async function undone(trx: Knex, work: (savepoint: Knex.Transaction) => Promise<unknown> = async () => {}) {
+  await inTransaction(trx, async (savepoint) => {
+    await savepoint.raw('select 1')
+    await work(savepoint)
+    throw new Error('undone')
+  }).catch((error: Error) => {
+    if (error.message !== 'undone') throw error
+  })
+}
+
+const stored = (db: Knex): Promise<string[]> => db('outbox').orderBy('seq').pluck('aggregate_id')
+
+const besideSavepoint = {
+  code: 'MESSAGING_NOT_IN_TRANSACTION',
+  message: expect.stringContaining('a savepoint of it is open'),
+}
+
+test.each<[string, (trx: Knex.Transaction) => Promise<unknown>]>([
+  ['opened beside it', (trx) => Promise.all([undone(trx), append(trx, 'lost')])],
+  ['around the call', (trx) => undone(trx, () => append(trx, 'lost'))],
+  ['opened by Knex itself', (trx) => Promise.all([trx.transaction(async () => {}), append(trx, 'lost')])],
+  [
+    'opened without a callback',
+    async (trx) => {
+      await trx.transaction()
+      await append(trx, 'lost')
+    },
+  ],
+  [
+    'within a savepoint, and of nobody who appends',
+    (trx) => inTransaction(trx, (one) => Promise.all([undone(one), append(one, 'lost')])),
+  ],
+])(
+  'refuses an append of a transaction that has a savepoint open, as the event could be undone with it: %s',
+  async (_, work) => {
+    await using database = await createTestDatabase()
+    const { db } = database
+
+    await expect(
+      inTransaction(db, async (trx) => {
+        await append(trx, 'before')
+        await work(trx)
+      }),
+    ).rejects.toMatchObject(besideSavepoint)
+    expect(await stored(db)).toEqual([])
+  },
+)
+
+test('refuses it in a transaction that Knex has begun as well', async () => {
+  await using database = await createTestDatabase()
+  const { db } = database
+
+  await expect(
+    db.transaction(async (trx) => {
+      await append(trx, 'before')
+      await Promise.all([undone(trx), append(trx, 'lost')])
+    }),
+  ).rejects.toMatchObject(besideSavepoint)
+  expect(await stored(db)).toEqual([])
+})
+
+test('opens a savepoint after the appends that were called before it, and undoes none of them', async () => {
+  await using database = await createTestDatabase()
+  const { db } = database
+
+  await inTransaction(db, async (trx) => {
+    await Promise.all([append(trx, 'a'), append(trx, 'b'), undone(trx, (savepoint) => append(savepoint, 'undone'))])
+  })
+
+  expect(await stored(db)).toEqual(['a', 'b'])
+})
+
+test('appends before, in and after savepoints that were awaited, of which one was undone', async () => {
+  await using database = await createTestDatabase()
+  const { db } = database
+
+  await inTransaction(db, async (trx) => {
+    await append(trx, 'a')
+    await undone(trx, (savepoint) => append(savepoint, 'undone'))
+    await append(trx, 'b')
+    await inTransaction(trx, async (savepoint) => {
+      await append(savepoint, 'c')
+      await undone(savepoint)
+      await append(savepoint, 'd')
+    })
+    const byHand = await trx.transaction()
+    await append(byHand, 'e')
+    await byHand.commit()
+    await append(trx, 'f')
+  })
+
+  expect(await stored(db)).toEqual(['a', 'b', 'c', 'd', 'e', 'f'])
+})
+
+test('commits nothing of a transaction whose savepoint nobody has awaited', async () => {
+  await using database = await createTestDatabase()
+  const { db } = database
+
+  const committed = inTransaction(db, async (trx) => {
+    await append(trx, 'before')
+    void inTransaction(trx, async (savepoint) => await append(savepoint, 'half')).catch(() => {})
+  })
+
+  await expect(committed).rejects.toThrow('a savepoint of it was still open when its callback returned')
+  expect(await stored(db)).toEqual([])
+})
