@@ -12,7 +12,7 @@ import { ApolloServer } from '@apollo/server'
 import { ApolloServerPluginLandingPageDisabled } from '@apollo/server/plugin/disabled'
 import { ApolloServerPluginDrainHttpServer } from '@apollo/server/plugin/drainHttpServer'
 import { expressMiddleware } from '@as-integrations/express5'
-import express, { type ErrorRequestHandler } from 'express'
+import express, { type ErrorRequestHandler, type RequestHandler } from 'express'
 import type { Knex } from 'knex'
 import { type Logger, type Running, run, type Shutdown, type TopicRule } from '../messaging/index.ts'
 import { createContext, type RequestContext } from './context.ts'
@@ -27,6 +27,8 @@ import { resolvers } from './resolvers.ts'
 const MAX_BODY_BYTES = 262_144
 /** Tokens in a document at most: what takes longer to parse is refused unread. */
 const MAX_TOKENS = 5_000
+/** What answers can be sent as. With their charset, as an `Accept` may name it, too. */
+const ANSWER_TYPES = ['application/json; charset=utf-8', 'application/graphql-response+json; charset=utf-8']
 
 export interface GraphQLServerOptions {
   /** The pool that commands and queries use. Stays the caller's. */
@@ -123,6 +125,7 @@ function mount(
   app.use(
     '/graphql',
     allowOrigins(corsOrigins),
+    requireReadableAnswer,
     express.json({ limit: MAX_BODY_BYTES }),
     expressMiddleware(apollo, { context: async () => createContext({ db, topicFor }) }),
   )
@@ -150,6 +153,14 @@ async function serve(
   if (failure) throw failure
 }
 
+/** Refuses who reads no answer of ours before anything runs: Apollo asks only when the mutation has committed. */
+const requireReadableAnswer: RequestHandler = (request, response, next) => {
+  // An empty `Accept` counts as none, as it does to Apollo.
+  if (!request.headers.accept || request.accepts(ANSWER_TYPES)) return next()
+  const message = 'Accept must allow application/json or application/graphql-response+json; nothing was run'
+  response.status(406).json(plainError(message, 'BAD_REQUEST'))
+}
+
 /** Answers what goes wrong before GraphQL sees a request: a body that is too large, is no JSON, or was broken off. */
 function badRequest(logger: Logger): ErrorRequestHandler {
   return (error: unknown, _request, response, next) => {
@@ -159,14 +170,18 @@ function badRequest(logger: Logger): ErrorRequestHandler {
     }
     const status = statusOf(error)
     if (status >= 500) logger.error({ error }, 'A request failed before it reached the API')
-    const message =
-      status === 413
-        ? `The body must have at most ${MAX_BODY_BYTES} bytes`
-        : status < 500
-          ? 'The body must be JSON, such as {"query": "…", "variables": {…}}'
-          : 'Something went wrong on our side'
+    const message = status < 500 ? complaintOf(error, status) : 'Something went wrong on our side'
     response.status(status).json(plainError(message, status < 500 ? 'BAD_REQUEST' : 'INTERNAL'))
   }
+}
+
+function complaintOf(error: unknown, status: number): string {
+  if (status === 413) return `The body must have at most ${MAX_BODY_BYTES} bytes`
+  const kind = error instanceof Error && 'type' in error ? error.type : null
+  if (kind === 'charset.unsupported') return 'The charset of the body, in Content-Type, must be utf-8, or left out'
+  if (kind === 'encoding.unsupported')
+    return 'The Content-Encoding of the body must be gzip, deflate or br, or left out'
+  return 'The body must be JSON, such as {"query": "…", "variables": {…}}'
 }
 
 function statusOf(error: unknown): number {

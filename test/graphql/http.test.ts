@@ -138,6 +138,72 @@ test('several operations in one body are refused', async () => {
 })
 
 test.each([
+  'text/plain',
+  'text/html',
+  'application/xml',
+  'multipart/mixed',
+  'application/json;q=0, text/plain',
+  'application/json; charset=latin1',
+])('a mutation whose sender reads %s alone is refused in JSON before it runs', async (accept) => {
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.db)
+
+  const response = await fetch(`${api.url}/graphql`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', accept },
+    body: JSON.stringify({ query: MUTATION }),
+  })
+
+  expect(response.status).toBe(406)
+  expect(await response.json()).toMatchObject({
+    errors: [{ message: expect.stringContaining('Accept'), extensions: { code: 'BAD_REQUEST' } }],
+  })
+  expect(await ordersIn(database.db)).toBe(0)
+})
+
+test.each([
+  '',
+  '*/*',
+  'application/*',
+  'application/json',
+  'application/json; charset=utf-8',
+  'application/graphql-response+json',
+  'text/html, application/json;q=0.1',
+])('a mutation whose sender reads "%s" is answered', async (accept) => {
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.db)
+
+  const response = await fetch(`${api.url}/graphql`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', accept },
+    body: JSON.stringify({ query: MUTATION }),
+  })
+
+  expect(response.status).toBe(200)
+  expect(await response.json()).toHaveProperty('data.placeOrder.order.id')
+})
+
+test.each([
+  ['charset', { 'content-type': 'application/json; charset=latin1' }],
+  ['Content-Encoding', { 'content-type': 'application/json', 'content-encoding': 'zip' }],
+])('a body whose %s cannot be read is refused by that name', async (name, headers) => {
+  await using database = await createTestDatabase({ orders: true })
+  await using api = await startApi(database.db)
+
+  const response = await fetch(`${api.url}/graphql`, {
+    method: 'POST',
+    headers: headers as Record<string, string>,
+    body: JSON.stringify({ query: MUTATION }),
+  })
+
+  expect(response.status).toBe(415)
+  expect(await response.json()).toMatchObject({
+    errors: [{ message: expect.stringContaining(name), extensions: { code: 'BAD_REQUEST' } }],
+  })
+  expect(await ordersIn(database.db)).toBe(0)
+})
+
+test.each([
   ['no JSON', '{', 400],
   ['too large', JSON.stringify({ query: `{ order(id: "${'x'.repeat(300_000)}") { id } }` }), 413],
   ['too many tokens', JSON.stringify({ query: `{ ${'a: __typename '.repeat(2_000)} }` }), 400],
