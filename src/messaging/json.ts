@@ -22,7 +22,7 @@ function parseKeysAsValues(text: string): unknown {
     rewritten += pairsIn(text.slice(at, start)) + text.slice(start, end)
     at = end
   }
-  return JSON.parse(rewritten + pairsIn(text.slice(at)), asObject)
+  return pairsAsObjects(JSON.parse(rewritten + pairsIn(text.slice(at))))
 }
 
 const structure: Readonly<Record<string, string>> = { '{': '{"o":[', '}': ']}', ':': ',' }
@@ -31,10 +31,27 @@ function pairsIn(outside: string): string {
   return outside.replaceAll(/[{}:]/g, (mark) => structure[mark] ?? mark)
 }
 
-/** A reviver, called from the inside out: what is an object by now, and no array, is one of `parseKeysAsValues`. */
-function asObject(_: string, value: unknown): unknown {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value
-  const { o: flat } = value as { readonly o: readonly unknown[] }
+/**
+ * Undoes what `parseKeysAsValues` has made of every object, from the outside in.
+ * With a list of what is still to be looked at, since the parser takes any depth
+ * of nesting and a reviver, or a function that calls itself, does not.
+ */
+function pairsAsObjects(parsed: unknown): unknown {
+  const root = { parsed }
+  const open: object[] = [root]
+  for (let parent = open.pop(); parent !== undefined; parent = open.pop()) {
+    for (const [key, child] of Object.entries(parent)) {
+      if (typeof child !== 'object' || child === null) continue
+      const value = Array.isArray(child) ? child : objectOf(child)
+      // The key is the parent's own, so `__proto__` changes no prototype.
+      Reflect.set(parent, key, value)
+      open.push(value)
+    }
+  }
+  return root.parsed
+}
+
+function objectOf({ o: flat }: { readonly o: readonly unknown[] }): object {
   const pairs = Array.from({ length: flat.length / 2 }, (_, index) => [flat[2 * index], flat[2 * index + 1]] as const)
   // Like the parser, it makes `__proto__` a key as any other, and lets the last of two equal keys win.
   return Object.fromEntries(pairs as readonly (readonly [string, unknown])[])

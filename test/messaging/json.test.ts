@@ -50,6 +50,17 @@ test('a key that is __proto__ is a key, and of two equal keys the last one stand
   expect(Object.getPrototypeOf(read)).toBe(Object.prototype)
 })
 
+test('an escaped key is read at any depth that the parser takes', () => {
+  const depth = 20_000
+  const text = `${'{"a\\n":['.repeat(depth)}1${']}'.repeat(depth)}`
+
+  let read = parseJson(text)
+
+  // Not by a comparison as a whole, which calls itself for each level.
+  for (let level = 0; level < depth; level += 1) read = (read as { 'a\n': unknown[] })['a\n'][0]
+  expect(read).toBe(1)
+})
+
 test.each(['{"\\"",1}', '{"a\\"":1', '["\\"":1]', '"\\', '', '{"\\"":1}}', '{"\\"":[1:2]}'])(
   '%j is refused, as by JSON.parse',
   (text) => {
