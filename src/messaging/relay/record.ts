@@ -22,8 +22,8 @@ function headersOf(event: OutboxEvent, topic: string, trace: TraceContext | null
     headers.traceparent = trace.traceparent
     if (trace.tracestate !== undefined) headers.tracestate = trace.tracestate
   }
-  // Where the topic's name does not tell the type, the record has to.
-  if (!topic.endsWith(`${event.aggregate.type}.events`)) headers.aggregate_type = event.aggregate.type
+  // Left out only where the whole name tells it: a prefix, `shop-` or `pre`, ends where the reader thinks it does.
+  if (topic !== `${event.aggregate.type}.events`) headers.aggregate_type = event.aggregate.type
   return headers
 }
 
