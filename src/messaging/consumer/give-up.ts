@@ -75,9 +75,9 @@ export async function giveUp(
 }
 
 /**
- * A key that no index takes, as an append of ours refuses it, cannot be held:
- * nothing can count its attempts, and nothing behind it waits. Its event is set
- * aside at once, by its place, and never handled any more.
+ * A key that no index takes, for its id or its type, as an append of ours refuses
+ * both, cannot be held: nothing can count its attempts, and nothing behind it
+ * waits. Its event is set aside at once, by its place, and never handled any more.
  */
 async function setUnholdableAside(
   context: ConsumerContext,
@@ -85,10 +85,12 @@ async function setUnholdableAside(
   failure: AttemptFailure,
   nextOffset: bigint,
 ): Promise<Attempted<Consequence>> {
-  const { group, db, bounds, tuning, logger } = context
+  const { group, db, bounds, tuning, decoding, logger } = context
   const { where, envelope } = delivery
   const key = keyOf(context, delivery)
-  const letter = { ...letterOf(context, delivery), aggregateId: '', eventId: null, eventType: null }
+  // Both parts of the key stay with the record; the list of open dead letters is indexed by both.
+  const aggregateType = decoding.aggregateTypeOf(where.topic)
+  const letter = { ...letterOf(context, delivery), aggregateType, aggregateId: '', eventId: null, eventType: null }
   const aside = await attempt<Consequence>(db, bounds, async ({ trx, store }) => {
     const isLeftOut = await markSkipped(trx, group, envelope.id)
     if (isLeftOut) {

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { expect, test } from '@jest/globals'
 import knex, { type Knex } from 'knex'
-import type { Handler } from '../../../src/messaging/consumer/handlers.ts'
+import { defineHandlers, type Handler } from '../../../src/messaging/consumer/handlers.ts'
 import { listDeadLetters, listHeldKeys } from '../../../src/messaging/dead-letters/list.ts'
 import { markProcessed } from '../../../src/messaging/inbox/queries.ts'
 import { silentLogger } from '../../../src/messaging/lifecycle/logger.ts'
@@ -398,6 +398,42 @@ test('an event that fails, and whose key no index takes, is set aside without be
   await setting.subscriber.deliverAll([long, next])
   expect(await setting.effects()).toEqual([idOf(next)])
 })
+
+test('an event that fails, and whose aggregate type no index takes, is set aside under that of its topic, and its partition goes on', async () => {
+  const long = recordOf(0, { headers: { aggregate_type: randomBytes(3_000).toString('hex') } })
+  await using setting = await createSetting(async (trx, event) => {
+    if (event.id === idOf(long)) throw new Error('no')
+    await writeEffect(trx, event)
+  })
+  const next = recordOf(1)
+
+  const outcome = await setting.subscriber.deliver([long, next])
+
+  expect(outcome).toEqual({ nextOffset: 2n, pauseMs: 0 })
+  expect(await setting.effects()).toEqual([idOf(next)])
+  expect(await listHeldKeys(setting.db)).toEqual([])
+  expect(await listDeadLetters(setting.db)).toMatchObject([
+    { offset: 0n, aggregateType: 'order', eventId: null, reason: 'CANNOT_BE_HELD' },
+  ])
+})
+
+test.each(['event_type', 'occurred_at', 'traceparent', 'tracestate', 'tenant'])(
+  'an event that fails and has a header %s of any length is parked as any other',
+  async (name) => {
+    const text = randomBytes(3_000).toString('hex')
+    const refuse: Handler = async () => {
+      throw new Error('no')
+    }
+    const handlers = defineHandlers({ OrderPlaced: refuse, [text]: refuse })
+    await using setting = await createSetting(handlers, { maxAttempts: 1 })
+
+    const outcome = await setting.subscriber.deliver([recordOf(0, { key: 'a', headers: { [name]: text } })])
+
+    expect(outcome).toEqual({ nextOffset: 1n, pauseMs: 0 })
+    expect(await listHeldKeys(setting.db)).toMatchObject([{ state: 'parked', aggregateId: 'a' }])
+    expect(await listDeadLetters(setting.db)).toMatchObject([{ offset: 0n, aggregateId: 'a' }])
+  },
+)
 
 test('PC-54: a batch ends early when its partition is taken away, and begins nothing new', async () => {
   const gone = new AbortController()
