@@ -149,7 +149,10 @@ export interface Subscription {
    * first record whatever the answer.
    */
   startOffset(where: TopicPartition, endOffset: bigint): Promise<StartOffset>
-  /** Never rejects in good order; if it does, the driver treats it as `{ nextOffset: <first of the batch>, pauseMs: 1000 }`. */
+  /**
+   * Never rejects in good order; if it does, the driver treats it as
+   * `{ nextOffset: <first of the batch>, pauseMs: 1000 }`, and the subscription is `failing` until one resolves.
+   */
   deliver(batch: IncomingBatch): Promise<BatchOutcome>
 }
 

@@ -12,6 +12,7 @@ import { backoffMs } from '../lifecycle/backoff.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import { lastingState } from '../lifecycle/lasting-state.ts'
 import type { Logger } from '../lifecycle/logger.ts'
+import { errorType } from '../telemetry/attributes.ts'
 import type { BatchOutcome, IncomingRecord, Subscription, TopicPartition } from '../transport.ts'
 import { toIncomingRecord } from './incoming-record.ts'
 
@@ -63,7 +64,7 @@ export class PartitionReader {
     this.#work = previous.then(() => this.#open())
   }
 
-  /** Why it cannot begin, as a sentence; `null` if nothing is wrong. */
+  /** Why it cannot begin or be delivered, as a sentence; `null` if nothing is wrong. */
   get problem(): string | null {
     return this.#problem
   }
@@ -178,6 +179,7 @@ export class PartitionReader {
         signal: this.#ending.signal,
       })
       if (outcome.nextOffset >= first && outcome.nextOffset <= beyond) {
+        this.#problem = null
         this.#throwing.ends((lasting) =>
           this.#host.logger.info({ ...this.where, ...lasting }, 'Deliveries do not fail any more'),
         )
@@ -185,6 +187,8 @@ export class PartitionReader {
       }
       throw new RangeError(`The next offset ${outcome.nextOffset} is outside the batch, ${first} to ${beyond}`)
     } catch (error) {
+      const { topic, partition } = this.where
+      this.#problem = `${topic}, partition ${partition} cannot be delivered: ${errorType(error)}`
       this.#throwing.holds(({ times }) =>
         this.#host.logger.error(
           { ...this.where, times, err: error },

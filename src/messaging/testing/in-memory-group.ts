@@ -5,6 +5,7 @@
  */
 import type { Clock } from '../lifecycle/clock.ts'
 import { run } from '../lifecycle/running.ts'
+import { errorType } from '../telemetry/attributes.ts'
 import type { ActiveSubscription, BatchOutcome, IncomingRecord, Subscription, TopicPartition } from '../transport.ts'
 import type { PartitionLog, StoredRecord } from './partition-log.ts'
 
@@ -26,6 +27,8 @@ export interface GroupHost {
 
 interface Position extends TopicPartition {
   nextOffset: bigint
+  /** Why it cannot begin or be delivered, as a sentence; `null` if nothing is wrong. */
+  problem: string | null
   readonly log: PartitionLog
 }
 
@@ -33,7 +36,6 @@ interface Member {
   readonly subscription: Subscription
   positions: Position[]
   missing: readonly string[]
-  problem: string | null
   joined: boolean
   ended: boolean
 }
@@ -58,7 +60,7 @@ export class InMemoryGroup {
 
   /** Adds a member for `subscription`. */
   join(subscription: Subscription): ActiveSubscription {
-    const member: Member = { subscription, positions: [], missing: [], problem: null, joined: false, ended: false }
+    const member: Member = { subscription, positions: [], missing: [], joined: false, ended: false }
     const running = run(
       async ({ draining }) => {
         this.#members.push(member)
@@ -93,7 +95,6 @@ export class InMemoryGroup {
     for (const member of this.#members) {
       member.positions = []
       member.missing = []
-      member.problem = null
       member.joined = true
     }
     const topics = [...new Set(this.#members.flatMap(({ subscription }) => subscription.topics))].sort()
@@ -104,7 +105,7 @@ export class InMemoryGroup {
       for (const [partition, log] of (logs ?? []).entries()) {
         const member = members[partition % members.length]
         if (member === undefined) continue
-        const position: Position = { topic, partition, nextOffset: 0n, log }
+        const position: Position = { topic, partition, nextOffset: 0n, problem: null, log }
         member.positions.push(position)
         this.#work.push(this.#read(member, position, signal))
       }
@@ -134,10 +135,10 @@ export class InMemoryGroup {
         const committed = this.committed(position)
         const wanted = asked === 'earliest' || committed === null ? log.startOffset : lowerOf(asked, committed)
         position.nextOffset = wanted < log.startOffset || wanted > log.endOffset ? log.startOffset : wanted
-        member.problem = null
+        position.problem = null
         return true
       } catch (error) {
-        member.problem = `${topic}, partition ${partition} cannot begin: ${error instanceof Error ? error.message : error}`
+        position.problem = `${topic}, partition ${partition} cannot begin: ${error instanceof Error ? error.message : error}`
         await this.#host.clock.pause(START_PAUSE_MS, signal)
       }
     }
@@ -147,10 +148,11 @@ export class InMemoryGroup {
 
 async function outcomeOf(
   { deliver }: Subscription,
-  { topic, partition, log, nextOffset }: Position,
+  position: Position,
   records: readonly IncomingRecord[],
   signal: AbortSignal,
 ): Promise<BatchOutcome> {
+  const { topic, partition, log, nextOffset } = position
   const first = records[0]?.offset ?? nextOffset
   const beyond = (records.at(-1)?.offset ?? first) + 1n
   try {
@@ -162,18 +164,21 @@ async function outcomeOf(
       heartbeat: async () => {},
       signal,
     })
-    if (outcome.nextOffset >= first && outcome.nextOffset <= beyond) return outcome
-  } catch {
+    if (outcome.nextOffset < first || outcome.nextOffset > beyond) throw new RangeError('The next offset is elsewhere')
+    position.problem = null
+    return outcome
+  } catch (error) {
     // As the port says: again, after a pause.
+    position.problem = `${topic}, partition ${partition} cannot be delivered: ${errorType(error)}`
+    return { nextOffset: first, pauseMs: REJECTED_PAUSE_MS }
   }
-  return { nextOffset: first, pauseMs: REJECTED_PAUSE_MS }
 }
 
 function toIncoming({ offset, timestamp, key, value, headers }: StoredRecord): IncomingRecord {
   return { offset, timestamp, key: Buffer.from(key), value, headers }
 }
 
-function describe({ positions, missing, problem, joined, ended }: Member): ReturnType<ActiveSubscription['status']> {
+function describe({ positions, missing, joined, ended }: Member): ReturnType<ActiveSubscription['status']> {
   if (ended) return { phase: 'ended', reason: null, partitions: [] }
   const partitions = positions.map(({ topic, partition, nextOffset, log }) => ({
     topic,
@@ -181,6 +186,7 @@ function describe({ positions, missing, problem, joined, ended }: Member): Retur
     nextOffset,
     endOffset: log.endOffset,
   }))
+  const problem = positions.find((position) => position.problem !== null)?.problem ?? null
   const reason = missing.length > 0 ? `Topic ${missing.join(', ')} does not exist` : problem
   if (reason !== null) return { phase: 'failing', reason, partitions }
   return { phase: joined ? 'running' : 'joining', reason: null, partitions }

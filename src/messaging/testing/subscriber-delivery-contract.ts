@@ -143,6 +143,30 @@ export function deliveryContract({ test, open, unique }: ContractHarness): void 
     assert.deepEqual(seen, ['1', '2'])
   })
 
+  test('is failing for as long as deliver rejects, and tells where and with what kind of error', async () => {
+    await using broker = await open()
+    const { publisher, topic } = await withTopic(broker, unique)
+    await publish(publisher, topic, 1, 1, 2)
+    const seen: string[] = []
+    let isBroken = true
+
+    await using subscription = begin(broker, {
+      groupId: unique('group'),
+      topics: [topic],
+      deliver: async (batch) => {
+        if (isBroken) throw new RangeError('a name of a customer')
+        return await noting(seen)(batch)
+      },
+    })
+    await eventually('the failure', () => subscription.status().phase === 'failing')
+    assert.equal(subscription.status().reason, `${topic}, partition 1 cannot be delivered: RangeError`)
+    isBroken = false
+    await eventually('both', () => seen.length === 2)
+
+    await eventually('the end of the failure', () => subscription.status().phase === 'running')
+    assert.equal(subscription.status().reason, null)
+  })
+
   test('tells how far each partition is', async () => {
     await using broker = await open()
     const { publisher, topic } = await withTopic(broker, unique)
