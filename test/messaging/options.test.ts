@@ -117,6 +117,9 @@ const adoption = { db, publisher, topic: 'order.events', lag: async () => 0n }
 const key = { holder: 'relay', topic: 'order.events', aggregateType: 'order', aggregateId: '1' }
 /** One that has begun nothing: what is refused is refused before. */
 const trx = { isTransaction: true, isCompleted: () => false } as Knex.Transaction
+const unknownTopic = () => {
+  throw new RangeError('hunter2')
+}
 const ID = '01a22d02-357a-71c0-add4-7e16800a798d'
 
 test.each<[string, () => unknown]>([
@@ -193,6 +196,11 @@ test.each<[string, () => unknown]>([
   ['types', () => defineSetHandler([], async () => {})],
   ['types', () => defineSetHandler<object>(wrong<never[]>([1]), async () => {})],
   ['aggregateTypeOf', () => startConsumer({ ...consumer, aggregateTypeOf: wrong('order') })],
+  ['aggregateTypeOf', () => startConsumer({ ...consumer, aggregateTypeOf: unknownTopic })],
+  ['aggregateTypeOf', () => startConsumer({ ...consumer, aggregateTypeOf: () => wrong(undefined) })],
+  ['aggregateTypeOf', () => startConsumer({ ...consumer, aggregateTypeOf: () => wrong(Promise.resolve('order')) })],
+  ['aggregateTypeOf', () => startConsumer({ ...consumer, aggregateTypeOf: () => '' })],
+  ['aggregateTypeOf', () => startConsumer({ ...consumer, aggregateTypeOf: () => 'x'.repeat(250) })],
   ['consumer', () => processOnce(trx, '', { id: ID }, async () => {})],
   ['event.id', () => processOnce(trx, 'summary', { id: '7' }, async () => {})],
   ['handle', () => processOnce(trx, 'summary', { id: ID }, wrong(undefined))],
@@ -203,6 +211,12 @@ test.each<[string, () => unknown]>([
     await expect((async () => await call())()).rejects.toMatchObject({ code: 'MESSAGING_INVALID_OPTION', option })
   },
 )
+
+test('of a function that throws for a topic it is said for which, and never the message', () => {
+  const start = () => startConsumer({ ...consumer, aggregateTypeOf: unknownTopic })
+
+  expect(start).toThrow(/for order\.events; it is one that throws \(RangeError\)$/)
+})
 
 test('an address in the place of what it leads to is not shown: it may hold a password', () => {
   const address = 'postgres://orders:hunter2@127.0.0.1/orders'

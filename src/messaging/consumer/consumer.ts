@@ -19,10 +19,9 @@ import type { ActiveSubscription, BatchOutcome, StartOffset, TopicPartition } fr
 import { Board } from './board.ts'
 import type { ConsumerContext } from './context.ts'
 import { startAtZero } from './count.ts'
-import { defaultAggregateTypeOf } from './decode.ts'
 import { createDelivery } from './deliver.ts'
 import { describe } from './describe.ts'
-import { type ConsumerOptions, groupIdOf, requireParts, resolveTuning, topicsOf } from './options.ts'
+import { aggregateTypesOf, type ConsumerOptions, groupIdOf, requireParts, resolveTuning, topicsOf } from './options.ts'
 import { OrderAudit } from './order-audit.ts'
 import { tellPhase } from './phase-log.ts'
 import { carryOutRequests } from './redrive.ts'
@@ -63,7 +62,8 @@ export function startConsumer(options: ConsumerOptions): Consumer {
   const groupId = groupIdOf(options)
   const topics = topicsOf(options)
   const tuning = resolveTuning(options)
-  const { db, subscriber, handlers, logger = silentLogger, clock = systemClock, topicPrefix = '' } = options
+  const aggregateTypeOf = aggregateTypesOf(options, topics)
+  const { db, subscriber, handlers, logger = silentLogger, clock = systemClock } = options
   const board = new Board()
   let subscription: ActiveSubscription | null = null
   let wentBack = new AbortController()
@@ -76,10 +76,7 @@ export function startConsumer(options: ConsumerOptions): Consumer {
         db,
         handlers,
         tuning,
-        decoding: {
-          aggregateTypeOf: options.aggregateTypeOf ?? defaultAggregateTypeOf(topicPrefix),
-          deriveIds: tuning.deriveIds,
-        },
+        decoding: { aggregateTypeOf, deriveIds: tuning.deriveIds },
         bounds: { handlerTimeoutMs: tuning.handlerTimeoutMs, clock, cancelled, logger, offsets },
         clock,
         logger,

@@ -1,8 +1,8 @@
 /**
  * From a record on a topic back to the envelope that the relay made it from.
  *
- * Never throws: a record that is not one of ours is a value, and a payload is
- * parsed only when a handler is about to get it.
+ * Never throws of a record of a topic that is subscribed to: one that is not ours
+ * is a value, and a payload is parsed only when a handler is about to get it.
  */
 import { v5 as uuidv5 } from 'uuid'
 import type { AggregateRef, Envelope, TraceContext } from '../envelope.ts'
@@ -33,7 +33,7 @@ export interface EventDelivery {
 }
 
 export interface DecodeOptions {
-  /** The aggregate type of a topic's records that do not carry one. */
+  /** The aggregate type of a topic's records that do not carry one. Throws for no topic that is subscribed to. */
   readonly aggregateTypeOf: (topic: string) => string
   /** Gives a record without usable `event_id` the UUIDv5 of its topic, partition and offset. */
   readonly deriveIds: boolean
@@ -112,7 +112,7 @@ export function receive({ envelope, where, record }: EventDelivery): ReceivedEve
 /** The aggregate type that the default topic rule put into a topic's name; the whole name where it follows no such rule. */
 export function defaultAggregateTypeOf(prefix: string): (topic: string) => string {
   return (topic) => {
-    const local = topic.startsWith(prefix) ? topic.slice(prefix.length) : topic
+    const local = topic.startsWith(prefix) && topic !== prefix ? topic.slice(prefix.length) : topic
     return local.endsWith('.events') && local !== '.events' ? local.slice(0, -'.events'.length) : local
   }
 }

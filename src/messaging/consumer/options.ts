@@ -12,8 +12,13 @@ import {
   requireWhole,
   withDefaults,
 } from '../options.ts'
+import { errorType } from '../telemetry/attributes.ts'
 import type { Subscriber } from '../transport.ts'
+import { defaultAggregateTypeOf } from './decode.ts'
 import type { HandlerSet } from './handlers.ts'
+
+/** Characters of an aggregate's type that is read from a topic's name, and may be all of it. */
+const MAX_TYPE_LENGTH = 249
 
 /** What a consumer is, and what it works with. */
 export interface ConsumerOptions extends ConsumerTuning {
@@ -28,7 +33,12 @@ export interface ConsumerOptions extends ConsumerTuning {
   readonly handlers: HandlerSet
   /** What group ids and topic names begin with. @defaultValue none */
   readonly topicPrefix?: string
-  /** The aggregate type of a topic's records that carry none in a header. @defaultValue `order` of `<prefix>order.events` */
+  /**
+   * The aggregate type of a topic's records that carry none in a header: a key's
+   * name, and so the same for ever. Asked once for each of `topics`, before
+   * anything runs; where it throws or answers no text, the consumer does not start.
+   * @defaultValue `order` of `<prefix>order.events`
+   */
   readonly aggregateTypeOf?: (topic: string) => string
   /** @defaultValue silent */
   readonly logger?: Logger
@@ -165,4 +175,35 @@ export function topicsOf({ topics }: Pick<ConsumerOptions, 'topics'>): readonly 
     }
   }
   return [...new Set(topics)]
+}
+
+/**
+ * The aggregate type of each of `topics`, asked for before anything runs: what
+ * the application's function throws later would stop a partition, and an answer
+ * that changed would part an event from the key that it has to wait behind.
+ * Throws {@link InvalidOptionError} for a topic that has no usable answer.
+ */
+export function aggregateTypesOf(
+  { aggregateTypeOf, topicPrefix = '' }: Pick<ConsumerOptions, 'aggregateTypeOf' | 'topicPrefix'>,
+  topics: readonly string[],
+): (topic: string) => string {
+  const ask = aggregateTypeOf ?? defaultAggregateTypeOf(topicPrefix)
+  const types = new Map(topics.map((topic) => [topic, typeOf(ask, topic)]))
+  // A key that was parked under another list of topics can still be resumed: of its topic nobody has asked yet.
+  return (topic) => types.get(topic) ?? typeOf(ask, topic)
+}
+
+function typeOf(ask: (topic: string) => string, topic: string): string {
+  const rule = `a function that answers text of 1 to ${MAX_TYPE_LENGTH} characters for ${topic}`
+  let type: unknown
+  try {
+    type = ask(topic)
+  } catch (error) {
+    // Without the error, whose message may hold anything.
+    throw new InvalidOptionError('aggregateTypeOf', ask, rule, `one that throws (${errorType(error)})`)
+  }
+  if (typeof type !== 'string' || type === '' || type.length > MAX_TYPE_LENGTH || type.includes('\0')) {
+    throw new InvalidOptionError('aggregateTypeOf', type, rule)
+  }
+  return type
 }

@@ -1,5 +1,7 @@
 import { expect, test } from '@jest/globals'
+import { defaultAggregateTypeOf } from '../../../src/messaging/consumer/decode.ts'
 import { defineHandlers, defineSetHandler, type ReceivedEvent } from '../../../src/messaging/consumer/handlers.ts'
+import { listDeadLetters } from '../../../src/messaging/dead-letters/list.ts'
 import { recordOf, TOPIC } from './scripted-subscriber.ts'
 import { createSetting, idOf, writeEffect } from './setting.ts'
 
@@ -74,6 +76,40 @@ test('gives a handler the keys that were sent, whatever was read before', async 
   await setting.subscriber.deliver(values.map((value, offset) => recordOf(offset, { value })))
 
   expect(seen.at(-1)).toEqual({ size: 3, '"': 2 })
+})
+
+test.each([
+  ['shop.order.events', 'order'],
+  ['order.events', 'order'],
+  ['orders', 'orders'],
+  ['shop.', 'shop.'],
+  ['shop..events', '.events'],
+])('with the prefix "shop.", records of topic %s are of an aggregate %s unless they say another', (topic, type) => {
+  expect(defaultAggregateTypeOf('shop.')(topic)).toBe(type)
+})
+
+test("a topic's aggregate type is asked for once, at the start: what the function does afterwards stops nothing", async () => {
+  const types: string[] = []
+  let isBroken = false
+  await using setting = await createSetting(
+    async (trx, event) => {
+      types.push(event.aggregate.type)
+      await writeEffect(trx, event)
+    },
+    {
+      aggregateTypeOf: () => {
+        if (isBroken) throw new RangeError('no such topic')
+        return 'purchase'
+      },
+    },
+  )
+  isBroken = true
+
+  const outcome = await setting.subscriber.deliver([recordOf(0), recordOf(1, { key: null }), recordOf(2)])
+
+  expect(outcome).toEqual({ nextOffset: 3n, pauseMs: 0 })
+  expect(types).toEqual(['purchase', 'purchase'])
+  expect(await listDeadLetters(setting.db)).toMatchObject([{ offset: 1n, aggregateType: 'purchase' }])
 })
 
 test('gives a handler all that the envelope holds', async () => {
