@@ -38,6 +38,7 @@ function options(): { topic: string; brokers: string; fromBeginning: boolean } {
     .argument('<topic>', 'order.events, say')
     .option('--from-beginning', 'all that the topic still has, and then what comes', false)
     .option('--brokers <list>', 'host:port, …', process.env.KAFKA_BROKERS || lastStart().KAFKA_BROKERS)
+    .showHelpAfterError()
     .parse()
   const { brokers, fromBeginning } = command.opts<{ brokers?: string; fromBeginning: boolean }>()
   if (!brokers) return command.error('No Kafka: npm start brings one, --brokers names another.')

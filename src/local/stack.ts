@@ -3,9 +3,11 @@
  * started in this order and stopped in the reverse of it. What the environment
  * names is used and not started.
  */
+
 import { once } from 'node:events'
 import { rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { SETTINGS } from '../service/config.ts'
 import { inheritedEnv, type LocalConfig, ownsServers } from './config.ts'
 import { claimDataDir, claimIfFree } from './data-dir.ts'
 import { type Part, provideKafka, providePostgres } from './embedded.ts'
@@ -177,7 +179,7 @@ async function writeEnvFile(
   const all = {
     // A relay that knew another prefix would publish to other topics.
     ...Object.fromEntries(
-      Object.entries(inheritedEnv()).flatMap(([name, value]) => (SHARED.test(name) && value ? [[name, value]] : [])),
+      Object.entries(inheritedEnv()).flatMap(([name, value]) => (isShared(name) && value ? [[name, value]] : [])),
     ),
     ...env,
     ...(queryUrl === null ? {} : { JAEGER_URL: queryUrl }),
@@ -190,7 +192,9 @@ async function writeEnvFile(
 }
 
 /** What all processes of a service have to know alike, and where its traces go: a trace is to be found in one place. */
-const SHARED = /^(KAFKA|TOPIC|OUTBOX)_|^OTEL_EXPORTER_OTLP_(TRACES_)?ENDPOINT$/
+const isShared = (name: string): boolean =>
+  (/^(KAFKA|TOPIC|OUTBOX)_/.test(name) && SETTINGS.includes(name)) ||
+  /^OTEL_EXPORTER_OTLP_(TRACES_)?ENDPOINT$/.test(name)
 
 /** For a shell as for Node: an address may have `&` in it, a password `$`. Only with `'` besides does a shell take `$` for its own. */
 function quoted(value: string): string {

@@ -5,6 +5,7 @@
  * with identity, times and trace context: what the outbox stores, what a record
  * on the topic carries, and what a handler receives.
  */
+import { requireText } from './options.ts'
 
 /** The thing whose events are kept in order. */
 export interface AggregateRef {
@@ -19,8 +20,13 @@ export interface RawJson {
   readonly rawJson: string
 }
 
-/** Marks `text` as finished JSON: for big integers, decimals, or JSON null as a value. */
+/**
+ * Marks `text` as finished JSON: for big integers, decimals, or JSON null as a
+ * value. Throws {@link InvalidOptionError} for what is no text; whether it is
+ * JSON is seen at the append.
+ */
 export function rawJson(text: string): RawJson {
+  requireText('text', text, 'JSON as text')
   return { rawJson: text }
 }
 

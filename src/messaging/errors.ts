@@ -128,6 +128,22 @@ export class SchemaMismatchError extends MessagingError {
   readonly code = 'MESSAGING_SCHEMA_MISMATCH'
 }
 
+/** How the library's tables are made, as all who miss them say. */
+export const MIGRATE = "run: await migrate(db, messagingMigrations, 'messaging')"
+
+const TABLES = 'outbox|held_keys|dead_letters|processed_events|consumer_offsets|topics|lane_leases|relay_workers'
+const NO_TABLE = new RegExp(`relation "(${TABLES})" does not exist$`)
+
+/** Passes on what a query of the library's own tables comes to; rejects with {@link SchemaMismatchError} where they are missing. */
+export async function fromTables<T>(query: PromiseLike<T>): Promise<T> {
+  try {
+    return await query
+  } catch (error) {
+    if (!(error instanceof Error && NO_TABLE.test(error.message))) throw error
+    throw new SchemaMismatchError(`The database has no outbox in its search path; ${MIGRATE}`, { cause: error })
+  }
+}
+
 /**
  * A topic's new partition count was not adopted: relays go on with the one that is recorded. Where the database did
  * not answer in the end, as the message says then, nobody knows which that is, and it is safe to call again.

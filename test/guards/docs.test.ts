@@ -76,3 +76,11 @@ test('the README shows the quick start as it runs', async () => {
   expect(code.length).toBeGreaterThan(500)
   expect(example).toContain(code)
 })
+
+test('docs/observing-your-service.md installs the versions that are tested', async () => {
+  const { devDependencies } = JSON.parse(await read('package.json')) as { devDependencies: Record<string, string> }
+  const named = [...(await read('docs/observing-your-service.md')).matchAll(/(@opentelemetry\/[\w-]+)@([\d.]+)/g)]
+
+  expect(named.length).toBeGreaterThan(0)
+  for (const [, name = '', version] of named) expect([name, version]).toEqual([name, devDependencies[name]])
+})

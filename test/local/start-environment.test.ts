@@ -25,13 +25,16 @@ test('what the environment says of telemetry and of the log is what the service 
     ...said,
     OTEL_EXPORTER_OTLP_ENDPOINT: '',
     TOPIC_PREFIX: 'shop.',
+    KAFKA_BROKER: 'misspelt:1',
   })
 
   const output = await program.says(READY)
   const lines = output.split('\n').filter((line) => /^(OTEL|OUTBOX|LOG)_\w+=./.test(line))
   expect(lines).toEqual(Object.entries(said).map(([name, value]) => `${name}=${value}`))
   expect(output).toContain(`traces go to ${said.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT}`)
-  expect(parseEnv(await readFile(join(where.env.DATA_DIR, 'env'), 'utf8'))).toMatchObject({
+  const shared = parseEnv(await readFile(join(where.env.DATA_DIR, 'env'), 'utf8'))
+  expect(shared).not.toHaveProperty('KAFKA_BROKER')
+  expect(shared).toMatchObject({
     OUTBOX_TRACES_WAIT: 'false',
     OUTBOX_NAME: 'mine',
     TOPIC_PREFIX: 'shop.',

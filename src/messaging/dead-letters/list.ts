@@ -1,6 +1,6 @@
 /** What operators look at: held keys and dead letters. Payloads are not among it; they are read one by one, on purpose. */
 import type { Knex } from 'knex'
-import { InvalidOptionError } from '../errors.ts'
+import { fromTables, InvalidOptionError } from '../errors.ts'
 import { parseJson } from '../json.ts'
 import { requireKnown, requireOneOf, requirePostgres, requireText, requireWhole } from '../options.ts'
 import type { HeldKeyRef, HeldKeyRequest } from './held-keys.ts'
@@ -43,8 +43,9 @@ export async function listHeldKeys(db: Knex, filter: HeldKeyFilter = {}): Promis
   requireTexts({ holder })
   if (state !== null) requireOneOf('state', state, HELD_KEY_STATES)
   requireWhole('limit', limit)
-  const { rows } = await db.raw<{ rows: ListedHeldKey[] }>(
-    `select holder,
+  const { rows } = await fromTables(
+    db.raw<{ rows: ListedHeldKey[] }>(
+      `select holder,
             topic,
             aggregate_type as "aggregateType",
             aggregate_id as "aggregateId",
@@ -61,7 +62,8 @@ export async function listHeldKeys(db: Knex, filter: HeldKeyFilter = {}): Promis
         and (:state::text is null or state = :state)
       order by held_at, holder, topic, aggregate_type, aggregate_id
       limit :limit`,
-    { holder, state, limit },
+      { holder, state, limit },
+    ),
   )
   return rows
 }
@@ -111,10 +113,11 @@ export async function listDeadLetters(db: Knex, filter: DeadLetterFilter = {}): 
   for (const state of states) requireOneOf('states', state, DEAD_LETTER_STATES)
   requireSeq('after', after)
   requireWhole('limit', limit)
-  const { rows } = await db.raw<{
-    rows: (Omit<ListedDeadLetter, 'seq' | 'offset'> & { seq: string; offset: string | null })[]
-  }>(
-    `select seq::text,
+  const { rows } = await fromTables(
+    db.raw<{
+      rows: (Omit<ListedDeadLetter, 'seq' | 'offset'> & { seq: string; offset: string | null })[]
+    }>(
+      `select seq::text,
             holder,
             topic,
             aggregate_type as "aggregateType",
@@ -136,7 +139,8 @@ export async function listDeadLetters(db: Knex, filter: DeadLetterFilter = {}): 
         and (:aggregateId::text is null or aggregate_id = :aggregateId)
       order by dead_letters.seq
       limit :limit`,
-    { states, after: after.toString(), holder, topic, aggregateId, limit },
+      { states, after: after.toString(), holder, topic, aggregateId, limit },
+    ),
   )
   return rows.map((row) => ({
     ...row,
@@ -156,15 +160,17 @@ export async function readDeadLetter(
 } | null> {
   requirePostgres(db)
   requireSeq('seq', seq)
-  const { rows } = await db.raw<{
-    rows: { key: Buffer | null; value: Buffer | null; headers: string | null }[]
-  }>(
-    `select record_key as key,
+  const { rows } = await fromTables(
+    db.raw<{
+      rows: { key: Buffer | null; value: Buffer | null; headers: string | null }[]
+    }>(
+      `select record_key as key,
             record_value as value,
             record_headers::text as headers
        from dead_letters
       where seq = :seq::bigint`,
-    { seq: seq.toString() },
+      { seq: seq.toString() },
+    ),
   )
   const [row] = rows
   if (!row?.headers) return null
@@ -179,14 +185,16 @@ export async function readDeadLetter(
 export async function dismissForeignRecord(db: Knex, seq: bigint): Promise<boolean> {
   requirePostgres(db)
   requireSeq('seq', seq)
-  const { rowCount } = await db.raw<{ rowCount: number }>(
-    `update dead_letters
+  const { rowCount } = await fromTables(
+    db.raw<{ rowCount: number }>(
+      `update dead_letters
         set state = 'skipped',
             settled_at = clock_timestamp()
       where seq = :seq::bigint
         and state = 'dead'
         and event_id is null`,
-    { seq: seq.toString() },
+      { seq: seq.toString() },
+    ),
   )
   return rowCount === 1
 }

@@ -4,7 +4,7 @@
  * second or so, and in order.
  */
 import type { Knex } from 'knex'
-import { InvalidOptionError } from '../errors.ts'
+import { fromTables, InvalidOptionError } from '../errors.ts'
 import { requireObject, requirePostgres } from '../options.ts'
 import type { HeldKeyRef, HeldKeyRequest } from './held-keys.ts'
 
@@ -59,8 +59,9 @@ async function request(
   for (const [part, value] of Object.entries({ holder, topic, aggregateType, aggregateId })) {
     if (typeof value !== 'string') throw new InvalidOptionError(part, value, 'text, as listHeldKeys has it')
   }
-  const { rows } = await db.raw<{ rows: { state: string }[] }>(
-    `update held_keys
+  const { rows } = await fromTables(
+    db.raw<{ rows: { state: string }[] }>(
+      `update held_keys
         set request = case when state = :state then :wanted else request end,
             next_attempt_at = case when state = :state and :wanted = 'retry_now' then clock_timestamp() else next_attempt_at end
       where holder = :holder
@@ -68,7 +69,8 @@ async function request(
         and aggregate_type = :aggregateType
         and aggregate_id = :aggregateId
      returning state`,
-    { holder, topic, aggregateType, aggregateId, wanted, state },
+      { holder, topic, aggregateType, aggregateId, wanted, state },
+    ),
   )
   const [row] = rows
   if (!row) return 'not_held'

@@ -10,6 +10,8 @@ import { type KafkaOptions, kafkaOptions, resolveKafkaOptions } from './options.
 
 /** Milliseconds for an answer. */
 const COUNT_MS = 10_000
+const UNKNOWN_TOPIC = 'UNKNOWN_TOPIC_OR_PARTITION'
+
 /** Milliseconds between two questions while brokers do not know who is to answer. */
 const AGAIN_MS = 250
 
@@ -26,7 +28,7 @@ export interface LagOptions extends KafkaOptions {
  * what they have committed, against the end of each partition. Rejects with
  * {@link PublishError} when the brokers do not tell, and with
  * {@link InvalidOptionError} if an option cannot be used or the brokers know no
- * such group: one that is misspelt would never catch up.
+ * such group, which would never catch up, or have not known such a topic for ten seconds.
  */
 export async function countLag(options: LagOptions): Promise<bigint> {
   requireKnown(options, { ...kafkaOptions, topic: true, groups: true })
@@ -36,12 +38,14 @@ export async function countLag(options: LagOptions): Promise<bigint> {
     throw new InvalidOptionError('groups', groups, 'a list of at least one')
   for (const group of groups) requireText('groups', group)
   const open = openAdmin(resolveKafkaOptions(kafka))
+  let isMissing = false
   using deadline = startDeadline(COUNT_MS, new AbortController().signal)
   try {
     await unlessAborted(open.connected, deadline.signal)
     return await unlessAborted(countUntilTold(), deadline.signal)
   } catch (error) {
     if (error instanceof InvalidOptionError) throw error
+    if (isMissing) throw new InvalidOptionError('topic', topic, 'one that the brokers have')
     const { kind, reason, cause } = understand(error)
     const said = error instanceof Aborted ? 'REQUEST_TIMED_OUT' : reason
     throw new PublishError({ topic }, { kind, outcome: 'refused', reason: said, cause })
@@ -49,14 +53,16 @@ export async function countLag(options: LagOptions): Promise<bigint> {
     await closeAdmin(open)
   }
 
-  /** A group's coordinator moves about, above all when the group has just begun. */
+  /** A group's coordinator moves about, above all when the group has just begun, and brokers hear of a topic one after the other. */
   async function countUntilTold(): Promise<bigint> {
     for (;;) {
       try {
         return await count()
       } catch (error) {
-        const isOutage = !(error instanceof InvalidOptionError) && understand(error).kind === 'outage'
-        if (!isOutage || deadline.signal.aborted) throw error
+        if (error instanceof InvalidOptionError) throw error
+        const { kind, reason } = understand(error)
+        isMissing = reason === UNKNOWN_TOPIC
+        if ((kind !== 'outage' && !isMissing) || deadline.signal.aborted) throw error
         await systemClock.pause(AGAIN_MS, deadline.signal)
       }
     }

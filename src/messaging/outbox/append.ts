@@ -6,7 +6,7 @@
  */
 import type { Knex } from 'knex'
 import type { DomainEvent, Envelope } from '../envelope.ts'
-import { InvalidEventError, InvalidOptionError, RolledBackError } from '../errors.ts'
+import { fromTables, InvalidEventError, InvalidOptionError, RolledBackError } from '../errors.ts'
 import { requireKnown, requireLive, requireWhole, withDefaults } from '../options.ts'
 import { type OpenSpan, startCreate } from '../telemetry/tracing.ts'
 import { type AppendCall, type Enlistment, enlist, holdToOneLock } from './enlistment.ts'
@@ -58,7 +58,8 @@ export const appendDefaults = {
  * handle, an ended transaction, one that has a savepoint open (with which the
  * event could be undone) or an append that nobody awaits;
  * {@link RolledBackError} when an earlier statement had failed and its error was
- * swallowed; {@link InvalidOptionError} for `events` that are no list; database
+ * swallowed; {@link SchemaMismatchError} where there are no tables;
+ * {@link InvalidOptionError} for `events` that are no list; database
  * errors as they come, after which the transaction can only roll back.
  */
 export function appendToOutbox(
@@ -90,7 +91,7 @@ async function append(
     requireLive(trx, 'appendToOutbox')
     try {
       if (!locked) await lock(trx, sealed, enlistment)
-      return await store(trx, sealed, { topicFor, maxEventBytes, enlistment })
+      return await fromTables(store(trx, sealed, { topicFor, maxEventBytes, enlistment }))
     } catch (error) {
       throw isAborted(error) ? new RolledBackError({ cause: error }) : error
     }

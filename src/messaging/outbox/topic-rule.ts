@@ -17,7 +17,8 @@ export function requireTopicRule(topicFor: unknown): void {
   }
 }
 
-/** The rule that holds unless another is given: `<prefix><aggregate type>.events`. */
+/** The rule that holds unless another is given: `<prefix><aggregate type>.events`. Throws {@link InvalidOptionError} for a prefix that is no text. */
 export function defaultTopicFor(prefix: string): TopicRule {
+  if (typeof prefix !== 'string') throw new InvalidOptionError('prefix', prefix, 'text, empty for none')
   return (aggregateType) => `${prefix}${aggregateType}.events`
 }

@@ -153,8 +153,7 @@ export class Crew {
       const error = await this.#liveOnce(index, deaths === 1 ? 1 : SETTLED_BEATS)
       onChange()
       if (draining.aborted) return
-      const reason = error === null ? 'it ended by itself' : error.name
-      this.#deaths.set(index, reason)
+      this.#deaths.set(index, causeOf(error))
       logger.error({ worker: index, err: error }, 'A relay worker died; it is restarted')
       getInstruments().threadRestarts.add(1, { [ATTR_OUTBOX]: outboxName() })
       if (clock.now() - started > LONG_LIFE_MS) deaths = 1
@@ -226,4 +225,11 @@ export class Crew {
 async function terminate({ handle }: CrewMember): Promise<void> {
   getInstruments().threadTerminations.add(1, { [ATTR_OUTBOX]: outboxName() })
   await handle.terminate()
+}
+
+/** Of the library's own complaints the sentence, which holds no secret, as starting it again mends nothing; of any other error its class. */
+function causeOf(error: Error | null): string {
+  if (error === null) return 'it ended by itself'
+  const { code } = error as { readonly code?: unknown }
+  return code === 'MESSAGING_INVALID_OPTION' ? error.message : error.name
 }

@@ -1,4 +1,5 @@
 /** What a relay says of itself: to readiness, and as gauges. */
+import { MIGRATE } from '../errors.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { Status } from '../lifecycle/status.ts'
 import type { PausedDestination } from '../source.ts'
@@ -48,8 +49,12 @@ export class Progress {
 
   /** Notes that the database could not be asked. */
   failed(error: unknown): void {
-    const code = error instanceof Error && 'code' in error ? String(error.code) : 'no answer'
-    this.#problem = `The leases cannot be renewed: the database does not answer (${code})`
+    this.#problem = `The leases cannot be renewed: ${describeFailure(error)}`
+  }
+
+  /** What keeps the leases from being renewed; `null` while they are. */
+  get problem(): string | null {
+    return this.#problem
   }
 
   problems(): readonly string[] {
@@ -62,6 +67,16 @@ export class Progress {
     }
     return []
   }
+}
+
+/** What a failed renewal says about the database, for whoever has to mend it. */
+function describeFailure(error: unknown): string {
+  const code = error instanceof Error && 'code' in error ? String(error.code) : 'no answer'
+  if (code === '42P01') return `its tables are missing (${code}); ${MIGRATE}`
+  if (code.startsWith('28')) return `the database refuses the login (${code})`
+  if (code === '3D000') return `there is no such database (${code})`
+  if (code === '42501') return `the database does not allow it (${code})`
+  return `the database does not answer (${code})`
 }
 
 /** Draws up the status. */

@@ -10,6 +10,7 @@ import { existsSync } from 'node:fs'
 import type { Knex } from 'knex'
 import { InvalidOptionError } from '../errors.ts'
 import { type Clock, systemClock } from '../lifecycle/clock.ts'
+import { lastingState } from '../lifecycle/lasting-state.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
 import { type Running, run, type Shutdown } from '../lifecycle/running.ts'
 import { Wake } from '../lifecycle/wake.ts'
@@ -145,12 +146,19 @@ export function superviseRelay(parts: RelayParts): Relay {
     Object.assign(shared, { crew, leases, listener })
     using _commits = onCommitted(({ lanes }) => leases.wake(lanes))
     const listening = listener.run(ended.signal)
+    const failing = lastingState(clock)
 
     while (!draining.aborted) {
       const renewal = leases.tick({ wakesArrive: listener.listening })
       await unlessAborted(renewal, cancelled).then(
-        () => progress.renewed(crew.members),
-        (error: unknown) => progress.failed(error),
+        () => {
+          progress.renewed(crew.members)
+          failing.ends((lasting) => logger.info(lasting, 'The leases are renewed again'))
+        },
+        (error: unknown) => {
+          progress.failed(error)
+          if (!cancelled.aborted) failing.holds((lasting) => logger.warn(lasting, progress.problem ?? ''))
+        },
       )
       measureRelay(crew.members, listener.listening)
       await wake.within(settings.pollIntervalMs, draining)

@@ -1,13 +1,12 @@
 /** Refuses to start on a schema that does not fit this release. The library never migrates by itself. */
 import type { Knex } from 'knex'
-import { SchemaMismatchError } from '../errors.ts'
+import { MIGRATE, SchemaMismatchError } from '../errors.ts'
 import { requirePostgres } from '../options.ts'
 import { refuseTooOld } from './migrate.ts'
 import { messagingMigrations, readMigrations } from './migration-files.ts'
 import { findSchema, selectVersion } from './schema-version.ts'
 
 const COMPONENT = 'messaging'
-const REMEDY = `run: await migrate(db, messagingMigrations, '${COMPONENT}')`
 
 /**
  * Resolves if the library's tables, as found through the search path of `db`,
@@ -20,7 +19,7 @@ export async function assertSchema(db: Knex): Promise<void> {
   const { schema, versioned } = await findSchema(db)
   if (schema === null || !versioned) {
     throw new SchemaMismatchError(
-      `The database has no outbox in its search path (${schema === null ? 'no schema of it exists' : `schema ${schema}`}); ${REMEDY}`,
+      `The database has no outbox in its search path (${schema === null ? 'no schema of it exists' : `schema ${schema}`}); ${MIGRATE}`,
     )
   }
 
@@ -29,7 +28,7 @@ export async function assertSchema(db: Knex): Promise<void> {
   const version = applied?.version ?? 0
   if (version < migrations.length) {
     throw new SchemaMismatchError(
-      `The outbox in schema ${schema} is at migration ${version} of the ${migrations.length} that this release needs; ${REMEDY}`,
+      `The outbox in schema ${schema} is at migration ${version} of the ${migrations.length} that this release needs; ${MIGRATE}`,
     )
   }
 }

@@ -64,6 +64,7 @@ export async function migrate(
   component: string,
   options: MigrateOptions = {},
 ): Promise<readonly string[]> {
+  requirePostgres(db)
   const migrations = await readMigrations(folder)
   return await withLocks(db, component, options, async (trx, logger) => {
     const applied = await selectVersion(trx, component)
@@ -88,6 +89,7 @@ export async function migrateDown(
   component: string,
   { to = 0, ...options }: MigrateOptions & { readonly to?: number } = {},
 ): Promise<readonly string[]> {
+  requirePostgres(db)
   const migrations = await readMigrations(folder)
   return await withLocks(db, component, options, async (trx, logger) => {
     const applied = await selectVersion(trx, component)
@@ -121,7 +123,6 @@ async function withLocks<T>(
   options: MigrateOptions,
   work: (trx: Knex.Transaction, logger: Logger) => Promise<T>,
 ): Promise<T> {
-  requirePostgres(db)
   requireText('component', component, "the name under which the schema's version is kept, as 'messaging'")
   requireKnown(options, migrateDefaults)
   requireLogger(options.logger)
