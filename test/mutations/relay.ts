@@ -280,6 +280,15 @@ export const RELAY: readonly Mutation[] = [
     title: 'under another topic rule what a key has held is pending again once the key is let go',
   },
   {
+    name: 'hold: a topic rule that fails stops keys that it says nothing of',
+    edits: [
+      { file: SOURCE, find: 'const rule = answeringTopicRule(topicFor)', replace: 'const rule = topicFor' },
+      { file: SOURCE, find: 'answeringTopicRule, type TopicRule', replace: 'type TopicRule' },
+    ],
+    test: 'test/messaging/relay/failures.test.ts',
+    title: 'an event with a topic of its own is held and let go by a relay whose topic rule throws',
+  },
+  {
     name: 'read: what a key let go meanwhile is taken all the same',
     edits: [{ file: READER, find: 'letGo.has(name)', replace: 'false' }],
     test: FAILED_READ,

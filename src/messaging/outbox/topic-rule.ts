@@ -17,6 +17,23 @@ export function requireTopicRule(topicFor: unknown): void {
   }
 }
 
+/**
+ * `topicFor` as a rule that always answers: where it throws or names nothing, a
+ * name that no topic can have. So that type alone rests, told by name, and an
+ * event with a topic of its own never depends on the rule.
+ */
+export function answeringTopicRule(topicFor: TopicRule): TopicRule {
+  return (aggregateType) => {
+    try {
+      const topic: unknown = topicFor(aggregateType)
+      if (typeof topic === 'string') return topic
+    } catch {
+      // Told by the look-up of the name, like a rule that names nothing.
+    }
+    return `(the topic rule names none for ${aggregateType})`
+  }
+}
+
 /** The rule that holds unless another is given: `<prefix><aggregate type>.events`. Throws {@link InvalidOptionError} for a prefix that is no text. */
 export function defaultTopicFor(prefix: string): TopicRule {
   if (typeof prefix !== 'string') throw new InvalidOptionError('prefix', prefix, 'text, empty for none')

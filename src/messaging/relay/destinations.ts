@@ -11,7 +11,7 @@ import { PublishError } from '../errors.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
 import { partitionOf } from '../outbox/lane.ts'
-import type { TopicRule } from '../outbox/topic-rule.ts'
+import { answeringTopicRule, type TopicRule } from '../outbox/topic-rule.ts'
 import type { AdoptedTopic, Exclusion, PausedDestination, TopicRegistry } from '../source.ts'
 import { measureTopic } from '../telemetry/measure.ts'
 import type { Publisher, TopicDescription, TopicPartition, TopicSpec } from '../transport.ts'
@@ -61,12 +61,14 @@ function restsFor({ told }: Topic): string | null {
 
 export class Destinations {
   readonly #options: DestinationsOptions
+  readonly #topicFor: TopicRule
   readonly #topics = new Map<string, Topic>()
   readonly #pauses: Pauses
   readonly #lookups = new Set<Promise<void>>()
 
   constructor(options: DestinationsOptions) {
     this.#options = options
+    this.#topicFor = answeringTopicRule(options.topicFor)
     this.#pauses = new Pauses(options)
   }
 
@@ -132,15 +134,7 @@ export class Destinations {
 
   /** The topic of a key, by the rule or by the event's own override. A rule that fails names one that cannot be: it rests, alone and by name. */
   topicOf(event: OutboxEvent): string {
-    if (event.topic !== null) return event.topic
-    const { type } = event.aggregate
-    try {
-      const topic: unknown = this.#options.topicFor(type)
-      if (typeof topic === 'string') return topic
-    } catch {
-      // Told by the look-up, like a rule that names nothing.
-    }
-    return `(the topic rule names none for ${type})`
+    return event.topic ?? this.#topicFor(event.aggregate.type)
   }
 
   /** Notes a failed publish that says something about the destination, and lets it rest for longer each time. */

@@ -1,6 +1,6 @@
 /** The outbox table as the relay's source: polled, and marked when published. */
 import type { Knex } from 'knex'
-import type { TopicRule } from '../outbox/topic-rule.ts'
+import { answeringTopicRule, type TopicRule } from '../outbox/topic-rule.ts'
 import type { KeyRef, LaneDirectory, Ownership, RelaySource, Settlement, TopicRegistry } from '../source.ts'
 import {
   deleteIfEmpty,
@@ -50,7 +50,8 @@ export function createPostgresSource({ db, topicFor }: { db: Knex; topicFor: Top
       { isolationLevel: 'read committed' },
     )
   }
-  const ruleTopic = (key: KeyRef) => topicFor(key.aggregateType)
+  const rule = answeringTopicRule(topicFor)
+  const ruleTopic = (key: KeyRef) => rule(key.aggregateType)
 
   return {
     read: async (ownership, request) => await selectPending(db, ownership, request),

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { expect, test } from '@jest/globals'
+import { requestResume } from '../../../src/messaging/dead-letters/requests.ts'
 import { laneOf, murmur2, partitionOf } from '../../../src/messaging/outbox/lane.ts'
 import { eventually } from '../../../src/messaging/testing/index.ts'
 import { orderEvent } from '../../support/events.ts'
@@ -238,4 +239,33 @@ test('Postgres going away for a moment is told, and the relay goes on by itself'
 
   expect(new Set(idsOn(setting.broker)).size).toBe(10)
   await eventually('it is ready again', () => relay.status().ready)
+})
+
+test.each<[string, (type: string) => string]>([
+  [
+    'throws',
+    () => {
+      throw new RangeError('no such type')
+    },
+  ],
+  ['names nothing', () => undefined as unknown as string],
+])('an event with a topic of its own is held and let go by a relay whose topic rule %s', async (_, topicFor) => {
+  await using setting = await createRelaySetting()
+  const { db, broker } = setting
+  const letters = `${TOPIC}.summary.dlq`
+  await setting.append(refund('First', 'bad'), refund('After', 'bad'), refund('Elsewhere', 'bad'))
+  await db('outbox').whereNot({ event_type: 'Elsewhere' }).update({ topic: letters })
+  const allow = broker.faults.refuseRecords(({ headers }) => headers.event_type === 'First')
+  const relay = setting.start({ topicFor, maxAttempts: 1 })
+  await eventually('the key is told as parked', () =>
+    relay.status().heldKeys.some(({ state, topic }) => state === 'parked' && topic === letters),
+  )
+  await eventually('its later event is held too', async () => (await db('outbox').where({ held: true })).length === 2)
+  allow()
+  await requestResume(db, { holder: 'relay', topic: letters, aggregateType: 'refund', aggregateId: 'bad' })
+  await eventually('the key is let go', async () => (await db('held_keys')).length === 0)
+
+  expect(typesOf(broker, 'bad', letters)).toEqual(['First', 'After'])
+  expect(relay.status().problems.filter((problem) => problem.includes('database'))).toEqual([])
+  expect(await db('outbox').where({ event_type: 'Elsewhere' })).toMatchObject([{ published_at: null, held: false }])
 })
