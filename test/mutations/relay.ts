@@ -289,6 +289,18 @@ export const RELAY: readonly Mutation[] = [
     title: 'an event with a topic of its own is held and let go by a relay whose topic rule throws',
   },
   {
+    name: 'hold: a dead letter under a key that no index takes',
+    edits: [
+      {
+        file: 'src/messaging/dead-letters/dead-letter-topic.ts',
+        find: "aggregateId === '' || Buffer.byteLength(aggregateId) > MAX_KEY_BYTES ?",
+        replace: "aggregateId === '' || MAX_KEY_BYTES < 0 ?",
+      },
+    ],
+    test: 'test/messaging/consumer/dead-letter-topic.test.ts',
+    title: 'a dead letter whose key no append takes has one that the relay can hold when it is refused',
+  },
+  {
     name: 'read: what a key let go meanwhile is taken all the same',
     edits: [{ file: READER, find: 'letGo.has(name)', replace: 'false' }],
     test: FAILED_READ,

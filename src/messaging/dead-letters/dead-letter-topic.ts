@@ -10,6 +10,7 @@ import { v7 as uuidv7 } from 'uuid'
 import { rawJson, type TraceContext } from '../envelope.ts'
 import { laneOf, murmur2 } from '../outbox/lane.ts'
 import { payloadText } from '../outbox/payload.ts'
+import { MAX_KEY_BYTES, MAX_NAME_LENGTH } from '../outbox/seal.ts'
 import { startCreate } from '../telemetry/tracing.ts'
 import type { SetAsideRecord } from './queries.ts'
 
@@ -29,8 +30,7 @@ export async function appendDeadLetter(trx: Knex.Transaction, letter: SetAsideRe
   const row = {
     id: uuidv7(),
     type: letter.eventType ?? 'Unreadable',
-    // A foreign record may have no key; its place is then the next best.
-    aggregate: { type: letter.aggregateType, id: letter.aggregateId || placeOf(letter) },
+    aggregate: { type: indexableType(letter.aggregateType), id: indexableId(letter) },
   }
   const span = startCreate({ ...row, bodyBytes: payload === null ? 0 : Buffer.byteLength(payload) }, topic)
   const whole = { ...row, topic, occurredAt: letter.record.timestamp, trace: span.trace }
@@ -47,6 +47,20 @@ export async function appendDeadLetter(trx: Knex.Transaction, letter: SetAsideRe
     span.end(error)
     throw error
   }
+}
+
+/** As much of an aggregate type as an append takes: no index takes one of any length, and others' records may have it. */
+function indexableType(aggregateType: string): string {
+  return aggregateType.slice(0, MAX_NAME_LENGTH)
+}
+
+/**
+ * The dead letter's key. A foreign record may have none, or one that no append
+ * takes and that the relay could not hold; its place is then the next best.
+ */
+function indexableId(letter: SetAsideRecord): string {
+  const { aggregateId } = letter
+  return aggregateId === '' || Buffer.byteLength(aggregateId) > MAX_KEY_BYTES ? placeOf(letter) : aggregateId
 }
 
 /**

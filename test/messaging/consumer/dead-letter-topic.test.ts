@@ -1,8 +1,9 @@
 /** A dead letter's way to its own topic: from parking, by a row of the outbox, through the relay to Kafka. */
-import { randomUUID } from 'node:crypto'
+import { randomBytes, randomUUID } from 'node:crypto'
 import { afterAll, expect, test } from '@jest/globals'
 import { startConsumer } from '../../../src/messaging/consumer/consumer.ts'
 import { defineHandlers } from '../../../src/messaging/consumer/handlers.ts'
+import { listHeldKeys } from '../../../src/messaging/dead-letters/list.ts'
 import { createKafkaPublisher, createKafkaSubscriber } from '../../../src/messaging/kafka/index.ts'
 import { appendToOutbox } from '../../../src/messaging/outbox/append.ts'
 import { inTransaction } from '../../../src/messaging/outbox/transaction.ts'
@@ -14,7 +15,8 @@ import { orderEvent } from '../../support/events.ts'
 import { testBrokers, uniqueTopic } from '../../support/kafka.ts'
 import { createWitness, type Witness } from '../kafka/witness.ts'
 import { createRelaySetting, idsOn, owns, TOPIC, unpublished } from '../relay/setting.ts'
-import { createEffects, effectsOf, fast, writeEffect } from './setting.ts'
+import { recordOf } from './scripted-subscriber.ts'
+import { createEffects, effectsOf, fast, joinOn, writeEffect } from './setting.ts'
 
 const publisher = createKafkaPublisher({ brokers: testBrokers(), clientId: 'dead-letters' })
 afterAll(() => publisher.close())
@@ -171,6 +173,30 @@ test.each(['missing', 'forbidden'])('a dead-letter topic that is %s holds up non
   await setting.drained()
   expect(idsOn(setting.broker, letters)).toHaveLength(1)
   expect(idsOn(setting.broker)).toHaveLength(liveCount)
+})
+
+test.each([
+  ['key', { key: randomBytes(1_950).toString('base64') }],
+  ['aggregate type', { headers: { aggregate_type: randomBytes(1_950).toString('base64') } }],
+])('a dead letter whose %s no append takes has one that the relay can hold when it is refused', async (_, given) => {
+  await using relaying = await createRelaySetting()
+  const long = recordOf(0, given)
+  await createEffects(relaying.db)
+  await using setting = joinOn(relaying.database, () => {
+    throw new RangeError('no')
+  })
+  await setting.subscriber.deliverAll([long])
+  expect(await listHeldKeys(setting.db)).toMatchObject([{ holder: 'summary', state: 'parked' }])
+
+  const [letter] = await relaying.db('outbox').select('aggregate_id', 'aggregate_type')
+  expect(Buffer.byteLength(letter.aggregate_id)).toBeLessThanOrEqual(1_024)
+  expect(letter.aggregate_type.length).toBeLessThanOrEqual(200)
+  relaying.broker.faults.refuseRecords(() => true, 'MESSAGE_TOO_LARGE')
+  relaying.start({ maxAttempts: 1 })
+  await eventually('the relay parks it', async () => {
+    const held = await listHeldKeys(setting.db)
+    return held.some(({ holder, state }) => holder === 'relay' && state === 'parked')
+  })
 })
 
 /** A publisher that counts how often it is asked for `topic`. */

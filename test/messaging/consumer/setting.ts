@@ -55,7 +55,12 @@ export async function joinSetting(
   return joinOn(database, handlers, { db: database.createPool(), ...options })
 }
 
-function joinOn(database: TestDatabase, handlers: HandlerSet | Handler, options: Partial<ConsumerOptions>): Setting {
+/** An instance of the consumer on a database that has the effects table. */
+export function joinOn(
+  database: TestDatabase,
+  handlers: HandlerSet | Handler,
+  options: Partial<ConsumerOptions> = {},
+): Setting {
   const { db } = database
   const subscriber = new ScriptedSubscriber()
   const consumer = startConsumer({
