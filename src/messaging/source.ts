@@ -116,8 +116,9 @@ export interface RelaySource {
 
   /**
    * Sets a key aside after its first event was refused, or counts one more
-   * attempt, and answers a request if there was one. The key's pending events
-   * become held.
+   * attempt, and answers a request if there was one; but parking a key again
+   * that is parked alike repeats a call whose answer was lost, and leaves a
+   * request as it is. The key's pending events become held.
    */
   hold(ownership: Ownership, key: KeyRef, request: HoldRequest): Promise<Settlement>
   /** Makes the key's events that have arrived since held as well; changes nothing when the key is held no longer. */

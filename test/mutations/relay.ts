@@ -301,6 +301,18 @@ export const RELAY: readonly Mutation[] = [
     title: 'a dead letter whose key no append takes has one that the relay can hold when it is refused',
   },
   {
+    name: 'hold: a repeated parking takes a request away',
+    edits: [
+      {
+        file: 'src/messaging/relay/held-queries.ts',
+        find: 'then held_keys.request\n',
+        replace: 'then null\n',
+      },
+    ],
+    test: CONTRACT,
+    title: 'keeps what an operator has asked where the parking of a key is repeated, its answer lost',
+  },
+  {
     name: 'read: what a key let go meanwhile is taken all the same',
     edits: [{ file: READER, find: 'letGo.has(name)', replace: 'false' }],
     test: FAILED_READ,

@@ -14,7 +14,13 @@ interface HeldKeyRow {
   request: HeldKey['request']
 }
 
-/** Writes down that a key is held or parked, and answers what was asked of it. */
+/**
+ * Writes down that a key is held or parked, and answers what was asked of it.
+ *
+ * A parked key goes on before it can be parked again, so one that is parked
+ * alike is met only where the call is repeated, its answer lost: what was asked
+ * since is still to be answered.
+ */
 export async function upsertHeldKey(trx: Knex.Transaction, key: KeyRef, request: HoldRequest): Promise<void> {
   await trx.raw(
     `insert into held_keys (holder, topic, aggregate_type, aggregate_id, lane, state, attempts, next_attempt_at, reason)
@@ -25,7 +31,12 @@ export async function upsertHeldKey(trx: Knex.Transaction, key: KeyRef, request:
                        attempts = excluded.attempts,
                        next_attempt_at = excluded.next_attempt_at,
                        reason = excluded.reason,
-                       request = null`,
+                       request = case when held_keys.state = 'parked'
+                                       and excluded.state = 'parked'
+                                       and held_keys.attempts = excluded.attempts
+                                       and held_keys.reason = excluded.reason
+                                      then held_keys.request
+                                       end`,
     {
       ...toColumns(key),
       lane: key.lane,

@@ -181,13 +181,15 @@ export class InMemoryOutbox implements RelaySource, LaneDirectory, TopicRegistry
       if (!lanes.has(key.lane)) return 0
       const { attempts, reason, retryInMs, park } = request
       const dueAt = this.#options.clock.now() + retryInMs
+      const known = this.#keys.get(nameOf(key))
+      const isRepeated = park && known?.state === 'parked' && known.attempts === attempts && known.reason === reason
       this.#keys.set(nameOf(key), {
         ...key,
         state: park ? 'parked' : 'backoff',
         attempts,
         dueAt,
         reason,
-        request: null,
+        request: isRepeated ? known.request : null,
       })
       return this.#setAside(key)
     })

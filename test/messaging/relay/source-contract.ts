@@ -344,6 +344,43 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
     },
   )
 
+  contract(
+    'keeps what an operator has asked where the parking of a key is repeated, its answer lost',
+    async (under) => {
+      await append(under, [order('a')])
+      const ownership = await own(under)
+      const key = await keyNamed(under, 'a')
+      const lease = only(ownership, key.lane)
+      const request = async () => (await under.source.heldKeys([key.lane])).map((held) => held.request)
+      const parking = hold({ attempts: 3, reason: 'INVALID_RECORD', park: true })
+      await under.source.hold(lease, key, parking)
+      await under.request(key, 'resume')
+      await under.source.hold(lease, key, parking)
+
+      expect(await request()).toEqual(['resume'])
+      await under.source.hold(lease, key, { ...parking, reason: 'MESSAGE_TOO_LARGE' })
+      expect(await request()).toEqual([null])
+      await under.request(key, 'skip')
+      await under.source.hold(lease, key, { ...parking, reason: 'MESSAGE_TOO_LARGE', attempts: 4 })
+      expect(await request()).toEqual([null])
+    },
+  )
+
+  contract(
+    'forgets the request for an attempt at once when that attempt was refused too, however alike',
+    async (under) => {
+      await append(under, [order('a')])
+      const ownership = await own(under)
+      const key = await keyNamed(under, 'a')
+      const lease = only(ownership, key.lane)
+      await under.source.hold(lease, key, hold())
+      await under.request(key, 'retry_now')
+      await under.source.hold(lease, key, hold())
+
+      expect(await under.source.heldKeys([key.lane])).toMatchObject([{ state: 'backoff', request: null }])
+    },
+  )
+
   contract('lets a parked key go on where that is what is asked of it by now', async (under) => {
     await append(under, [order('a'), order('a')])
     const ownership = await own(under)
