@@ -86,6 +86,12 @@ export interface SkipRequest {
   readonly eventId: string
   /** It was found on its topic: an earlier send had been applied, and it counts as published. */
   readonly published: boolean
+  /**
+   * Milliseconds for which a skip waits at the very most. A time that lies
+   * further ahead is from before the database's clock was set back, and counts
+   * as come: who asks has waited for so long by a clock of its own.
+   */
+  readonly longestWaitMs: number
 }
 
 /** A lane that is given back. */

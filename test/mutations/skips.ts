@@ -42,6 +42,42 @@ export const SKIP: readonly Mutation[] = [
     title: 'what a relay had sent when it died arrives before the event is skipped',
   },
   {
+    name: 'skip: a time that lies too far ahead is waited for',
+    edits: [
+      {
+        file: 'src/messaging/relay/held-keys.ts',
+        find: 'return waitedUntil ?? now + restOf(key)',
+        replace: 'return now + restOf(key)',
+      },
+    ],
+    test: LATE,
+    title: 'a skip outlasts what is on its way, but not the day by which the clock of the database was set back',
+  },
+  {
+    name: 'skip: a time that lies too far ahead is not waited for at all',
+    edits: [
+      {
+        file: 'src/messaging/relay/held-keys.ts',
+        find: 'this.#clock.now() + this.#longestSkipMs)',
+        replace: 'this.#clock.now())',
+      },
+    ],
+    test: LATE,
+    title: 'a skip outlasts what is on its way, but not the day by which the clock of the database was set back',
+  },
+  {
+    name: 'skip: a time that lies too far ahead has not come',
+    edits: [
+      {
+        file: 'src/messaging/relay/held-queries.ts',
+        find: 'or next_attempt_at > clock_timestamp() + :longestWaitMs',
+        replace: 'or next_attempt_at < clock_timestamp() - :longestWaitMs',
+      },
+    ],
+    test: 'test/messaging/relay/postgres-source.test.ts',
+    title: 'skips an event whose time lies further ahead than any skip waits, and no other before its time',
+  },
+  {
     name: 'skip: no doubt about a relay that vanished',
     edits: [
       {

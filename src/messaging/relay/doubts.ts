@@ -16,6 +16,9 @@ import type { LaneGrant } from '../source.ts'
  */
 const MARGIN_MS = 30_000
 
+/** Milliseconds by which a relay with other settings may have an event wait for longer than ours do. */
+const OTHER_SETTINGS_MS = 600_000
+
 export interface DoubtsOptions {
   readonly clock: Clock
   /** For how long a send that has begun may go on. */
@@ -38,6 +41,11 @@ export class Doubts {
   constructor({ clock, deliveryTimeoutMs, leaseMs }: DoubtsOptions) {
     this.#clock = clock
     this.#restMs = deliveryTimeoutMs + leaseMs + MARGIN_MS
+  }
+
+  /** Milliseconds for which the skip of an event waits at the very most, whichever relay has parked its key. */
+  get longestMs(): number {
+    return this.#restMs + OTHER_SETTINGS_MS
   }
 
   /** Takes over what earlier owners have left. */

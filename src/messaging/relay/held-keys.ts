@@ -36,19 +36,31 @@ interface State {
   attempts: number
   readonly reason: string
   dueAt: number
+  /** Until when a skip waits whose time lies further ahead than any wait; `null` where it does not. */
+  waitedUntil: number | null
   /** Until when a run that came to nothing is not begun again, whatever the database says. */
   postponedUntil: number
   /** Nothing else begins with a key whose task is being carried out, or whose state is being written down. */
   phase: 'resting' | 'running' | 'writing'
 }
 
+export interface HeldKeysOptions {
+  /** Attempts after which a key is parked. */
+  readonly maxAttempts: number
+  /** Milliseconds for which the skip of a parked key's first event waits at the very most. */
+  readonly longestSkipMs: number
+  readonly clock: Clock
+}
+
 export class HeldKeys {
   readonly #keys = new Map<string, State>()
   readonly #maxAttempts: number
+  readonly #longestSkipMs: number
   readonly #clock: Clock
 
-  constructor({ maxAttempts, clock }: { maxAttempts: number; clock: Clock }) {
+  constructor({ maxAttempts, longestSkipMs, clock }: HeldKeysOptions) {
     this.#maxAttempts = maxAttempts
+    this.#longestSkipMs = longestSkipMs
     this.#clock = clock
   }
 
@@ -67,7 +79,9 @@ export class HeldKeys {
     for (const key of held) {
       const known = this.#keys.get(nameOfKey(key))
       if (known !== undefined && known.phase !== 'resting') continue
-      const isAtOnce = key.request === 'resume' || key.request === 'retry_now'
+      const waitedUntil = this.#isTooFarAhead(key)
+        ? (known?.waitedUntil ?? this.#clock.now() + this.#longestSkipMs)
+        : null
       const task = taskOf(key)
       const postponedUntil = known?.task === task ? known.postponedUntil : NEVER
       this.#keys.set(nameOfKey(key), {
@@ -76,11 +90,24 @@ export class HeldKeys {
         task,
         attempts: key.attempts,
         reason: key.reason,
-        dueAt: Math.max(postponedUntil, this.#clock.now() + (isAtOnce ? 0 : restOf(key))),
+        dueAt: Math.max(postponedUntil, this.#dueAt(key, waitedUntil)),
+        waitedUntil,
         postponedUntil,
         phase: 'resting',
       })
     }
+  }
+
+  /** Whether a skip would wait for a time that the database's clock was set back from. */
+  #isTooFarAhead({ state, dueInMs }: HeldKey): boolean {
+    return state === 'parked' && dueInMs > this.#longestSkipMs
+  }
+
+  /** A skip that would wait too long waits once for as long as any may have to, from when its key was first seen so. */
+  #dueAt(key: HeldKey, waitedUntil: number | null): number {
+    const now = this.#clock.now()
+    if (key.request === 'resume' || key.request === 'retry_now') return now
+    return waitedUntil ?? now + restOf(key)
   }
 
   /** Forgets the keys of these lanes. */
@@ -113,6 +140,7 @@ export class HeldKeys {
       attempts,
       reason,
       dueAt: this.#clock.now() + retryInMs,
+      waitedUntil: null,
       postponedUntil: NEVER,
       phase: 'writing',
     })

@@ -68,7 +68,8 @@ export async function lockHeldKey(trx: Knex.Transaction, key: KeyRef): Promise<b
  * says so among the dead letters, and lets the key go on; or counts the event as
  * published, where it was found on its topic. Resolves to how many events that
  * were: none where nothing of the kind is asked any more, its time has not come,
- * or another event is the first.
+ * or another event is the first. A time further ahead than any wait is from
+ * before the clock was set back.
  *
  * The caller has locked the lane's lease, so nobody publishes the event
  * meanwhile. Served by the primary key of `held_keys` and by outbox_held.
@@ -76,7 +77,7 @@ export async function lockHeldKey(trx: Knex.Transaction, key: KeyRef): Promise<b
 export async function skipFirst(
   trx: Knex.Transaction,
   key: KeyRef,
-  { eventId, published, ruleTopic }: SkipRequest & { readonly ruleTopic: string },
+  { eventId, published, longestWaitMs, ruleTopic }: SkipRequest & { readonly ruleTopic: string },
 ): Promise<number> {
   const { rows } = await trx.raw<{ rows: { settled: number }[] }>(
     `with first as (
@@ -104,7 +105,8 @@ export async function skipFirst(
           and aggregate_id = :aggregateId
           and state = 'parked'
           and request = 'skip'
-          and next_attempt_at <= clock_timestamp()
+          and (next_attempt_at <= clock_timestamp()
+               or next_attempt_at > clock_timestamp() + :longestWaitMs * interval '1 millisecond')
        returning first.id, reason),
      settled as (
        update outbox
@@ -124,7 +126,7 @@ export async function skipFirst(
                          settled_at = excluded.settled_at)
      select count(*)::integer as settled
        from settled`,
-    { ...toColumns(key), lane: key.lane, ruleTopic, eventId, published },
+    { ...toColumns(key), lane: key.lane, ruleTopic, eventId, published, longestWaitMs },
   )
   return rows[0]?.settled ?? 0
 }

@@ -94,7 +94,11 @@ export class LaneLoop {
     this.#doubts = new Doubts({ clock, deliveryTimeoutMs, leaseMs: settings.leaseMs })
     this.#wake = new Wake(clock)
     this.#chores = new Chores({ ...this.#options, cancelled: shutdown.cancelled, onDone: () => this.#wake.wake() })
-    this.#heldKeys = new HeldKeys({ maxAttempts: settings.maxAttempts, clock })
+    this.#heldKeys = new HeldKeys({
+      maxAttempts: settings.maxAttempts,
+      longestSkipMs: this.#doubts.longestMs,
+      clock,
+    })
     this.#destinations = new Destinations({ ...this.#options, onChange: () => this.#wake.wake() })
     this.#queues = new PartitionQueues({ clock, optionsFor: (where) => this.#queueOptions(where) })
     const parts = {

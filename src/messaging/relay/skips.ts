@@ -74,7 +74,8 @@ export class Skips {
     if (found?.kind === 'not yet') return found
 
     const published = found !== null
-    const { changed, fencedLanes } = await source.skip(ownership, key, { eventId: event.id, published })
+    const request = { eventId: event.id, published, longestWaitMs: doubts.longestMs }
+    const { changed, fencedLanes } = await source.skip(ownership, key, request)
     onFenced(ownership, fencedLanes)
     if (changed === 0) return { kind: 'not yet', againInMs: LOOK_AGAIN_MS }
     if (found !== null) onPublished(1, found.where)

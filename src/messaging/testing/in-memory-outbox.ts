@@ -216,13 +216,14 @@ export class InMemoryOutbox implements RelaySource, LaneDirectory, TopicRegistry
     })
   }
 
-  skip(ownership: Ownership, key: KeyRef, { eventId, published }: SkipRequest): Promise<Settlement> {
+  skip(ownership: Ownership, key: KeyRef, { eventId, published, longestWaitMs }: SkipRequest): Promise<Settlement> {
     return this.#fenced('skip', ownership, (lanes) => {
       const held = this.#keys.get(nameOf(key))
       const first = this.#rowsOf(key).find((row) => row.held)
       const now = this.#options.clock.now()
       if (!held || !lanes.has(key.lane) || held.state !== 'parked' || held.request !== 'skip') return 0
-      if (held.dueAt > now || first?.event.id !== eventId) return 0
+      if (held.dueAt > now && held.dueAt <= now + longestWaitMs) return 0
+      if (first?.event.id !== eventId) return 0
       Object.assign(held, { state: 'backoff', attempts: 0, dueAt: now, request: null })
       this.#rowsIn(key.lane).delete(first.event.seq)
       if (published) this.#note(first, ownership)

@@ -78,7 +78,9 @@ test('a row that is marked and held, from whatever release, is not sent, and kee
   await db('outbox').update({ held: true, published_at: db.raw('clock_timestamp()') })
 
   expect(await source.readHeld(key, { count: 10, bytes: 1_000 })).toEqual([])
-  expect((await source.skip(keyOwnership, key, { eventId: event.id, published: false })).changed).toBe(0)
+  expect(
+    (await source.skip(keyOwnership, key, { eventId: event.id, published: false, longestWaitMs: 600_000 })).changed,
+  ).toBe(0)
   expect(await source.releaseKey(keyOwnership, key)).toBe(true)
 })
 

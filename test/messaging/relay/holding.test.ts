@@ -29,7 +29,7 @@ async function createHolding() {
   if (event === undefined) throw new Error('Nothing was appended')
   const owner = randomUUID()
   const hand = new Hand()
-  const heldKeys = new HeldKeys({ maxAttempts: 1, clock: systemClock })
+  const heldKeys = new HeldKeys({ maxAttempts: 1, longestSkipMs: 60_000, clock: systemClock })
   const chores = new Chores({
     clock: systemClock,
     logger: silentLogger,

@@ -10,6 +10,7 @@ import { VirtualTime } from '../../support/simulation/virtual-time.ts'
 import { TOPIC } from './setting.ts'
 
 const MINUTE_MS = 60_000
+const DAY_MS = 24 * 60 * MINUTE_MS
 
 test('a relay that was frozen sends nothing of what it had read when others have its lanes', async () => {
   const scene = createScene()
@@ -58,12 +59,47 @@ test('what a relay had sent when it died arrives before the event is skipped, an
   expect(scene.types('bad')).toEqual(['Sent'])
 })
 
+test('a skip outlasts what is on its way, but not the day by which the clock of the database was set back', async () => {
+  const scene = createScene({ deliveryTimeoutMs: 20_000 })
+  const { broker, outbox, time } = scene
+  scene.setDatabaseClock(DAY_MS)
+  const dead = await scene.start()
+  let requests = 0
+  broker.faults.add(({ records }) => {
+    if (!records.some(isOfBad)) return null
+    requests += 1
+    return requests === 1 ? { kind: 'request lost' } : { kind: 'refused', failure: 'record', reason: 'INVALID_RECORD' }
+  })
+  scene.append('Sent', 'bad')
+  dead.wake(scene.lanes)
+  await time.passUntil(() => requests === 1, MINUTE_MS)
+  dead.process.kill()
+  const relay = await scene.start()
+  await time.passUntil(() => outbox.keys.some(({ state }) => state === 'parked'), 5 * MINUTE_MS)
+  const parkedAt = time.now()
+  scene.setDatabaseClock(0)
+  for (const key of outbox.keys) outbox.request(key, 'skip')
+  const look = () => relay.wake(scene.lanes)
+  for (let minute = 0; minute < 20 && outbox.skipped.length === 0; minute += 1) {
+    look()
+    await time.passUntil(() => outbox.skipped.length > 0, MINUTE_MS)
+  }
+
+  expect(outbox.skipped.map(({ type }) => type)).toEqual(['Sent'])
+  expect(time.now() - parkedAt).toBeGreaterThan(55_000)
+})
+
 function createScene({ deliveryTimeoutMs = 0 } = {}) {
   resetOwners()
   const time = new VirtualTime(1)
+  let databaseAheadMs = 0
   let onRead: ((found: unknown) => void) | null = null
   const outbox = new InMemoryOutbox({
-    clock: time,
+    clock: {
+      now: () => time.now() + databaseAheadMs,
+      pause: (ms, signal) => time.pause(ms, signal),
+      random: () => time.random(),
+    },
     hash: murmur2,
     topicFor,
     around: async (call, apply) => {
@@ -93,6 +129,10 @@ function createScene({ deliveryTimeoutMs = 0 } = {}) {
     outbox,
     broker,
     lanes: outbox.lanes.map(({ lane }) => lane),
+    /** Sets by how much the database's clock is ahead of all others. */
+    setDatabaseClock(aheadMs: number) {
+      databaseAheadMs = aheadMs
+    },
     /** Starts a relay; resolves once it lives. */
     async start() {
       const before = outbox.liveOwners

@@ -500,6 +500,25 @@ export function sourceContract(name: string, open: () => Promise<SourceUnderTest
     expect(await under.skipped()).toHaveLength(1)
   })
 
+  contract(
+    'skips an event whose time lies further ahead than any skip waits, and no other before its time',
+    async (under) => {
+      await append(under, [order('a')])
+      const ownership = await own(under)
+      const key = await keyNamed(under, 'a')
+      const lease = only(ownership, key.lane)
+      await under.source.hold(lease, key, hold({ park: true, retryInMs: 120_000 }))
+      const [first] = await under.source.readHeld(key, atMost(1))
+      await under.request(key, 'skip')
+      const skip = async (longestWaitMs: number) =>
+        await under.source.skip(lease, key, { ...skipOf(first), longestWaitMs })
+
+      expect(await skip(120_000)).toEqual({ changed: 0, fencedLanes: [] })
+      expect(await skip(60_000)).toEqual({ changed: 1, fencedLanes: [] })
+      expect(await under.skipped()).toEqual([first?.id])
+    },
+  )
+
   contract('forgets attempts that were survived', async (under) => {
     await append(under, [order('a')])
     const ownership = await own(under)
@@ -610,7 +629,7 @@ function hold(request: Partial<Parameters<RelaySource['hold']>[2]> = {}) {
 /** The request to skip this very event. */
 function skipOf(event: OutboxEvent | undefined) {
   if (event === undefined) throw new Error('There is no event to skip')
-  return { eventId: event.id, published: false }
+  return { eventId: event.id, published: false, longestWaitMs: 600_000 }
 }
 
 /** Lanes to be given back, with one doubt for all. */
