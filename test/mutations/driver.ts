@@ -95,6 +95,18 @@ export const DRIVER: readonly Mutation[] = [
     title: 'a request carries records of one partition, however many batches are on their way',
   },
   {
+    name: 'driver: a new topic has the partitions that a broker has heard of',
+    edits: [
+      {
+        file: 'src/messaging/kafka/topics.ts',
+        find: 'const leastCount = isMade ? partitionCount : 1',
+        replace: 'const leastCount = isMade ? 1 : 1',
+      },
+    ],
+    test: 'test/messaging/kafka/publisher-faults.test.ts',
+    title: 'makes a topic with all of its partitions although a broker has heard of 1 of them',
+  },
+  {
     name: 'driver: sockets left open on give-up',
     edits: [{ file: WRITER, find: 'producer.it.cutOff()', replace: '' }],
     test: FAULTS,

@@ -36,17 +36,23 @@ export class Topics {
     })
   }
 
-  /** Makes `topic` unless it exists, and waits until every partition has a leader. Rejects with {@link PublishError}. */
+  /**
+   * Makes `topic` unless it exists, and waits until a broker knows all of its
+   * partitions, and a leader of each. One that exists keeps what it has. Rejects with
+   * {@link PublishError}.
+   */
   async create(topic: string, { partitionCount, replicationFactor }: TopicSpec): Promise<TopicDescription> {
     return await this.#within(CREATE_MS, topic, async ({ admin, cluster }, signal) => {
+      let isMade = false
       if ((await partitionsOf(cluster, topic)) === null) {
         const request = { topic, numPartitions: partitionCount, replicationFactor: replicationFactor ?? -1 }
-        await admin.createTopics({ topics: [request], waitForLeaders: false, timeout: DESCRIBE_MS })
+        isMade = await admin.createTopics({ topics: [request], waitForLeaders: false, timeout: DESCRIBE_MS })
       }
+      const leastCount = isMade ? partitionCount : 1
       // kafkajs's own waiting gives up on a broker that has not heard of the topic yet. Brokers hear of it one
       // after the other, so one answer that has it says nothing of the next.
       let partitions = await partitionsOf(cluster, topic)
-      while (!partitions?.every(({ leader }) => leader >= 0)) {
+      while (partitions === null || partitions.length < leastCount || partitions.some(({ leader }) => leader < 0)) {
         await this.#clock.pause(POLL_MS, signal)
         signal.throwIfAborted()
         partitions = await partitionsOf(cluster, topic)
@@ -108,9 +114,11 @@ async function describePartitions(
   }
 }
 
+/** What a broker knows of the partitions of `topic`; `null` where it knows of none yet. */
 async function partitionsOf(cluster: ClusterInside, topic: string): Promise<readonly PartitionMetadata[] | null> {
   try {
-    return (await topicPartitions(cluster, topic)) ?? null
+    const partitions = await topicPartitions(cluster, topic)
+    return partitions === undefined || partitions.length === 0 ? null : partitions
   } catch (error) {
     if (understand(error).reason === 'UNKNOWN_TOPIC_OR_PARTITION') return null
     throw error

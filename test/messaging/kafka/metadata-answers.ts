@@ -12,6 +12,23 @@ export function isAboutTopic(answer: Buffer, topic: string): boolean {
   return answer.includes(topic) && answer.readInt16BE(errorCodeAt(answer, topic)) === 0
 }
 
+/** The answer as a broker gives it that has heard of the first `count` partitions of `topic` alone. */
+export function withPartitions(answer: Buffer, topic: string, count: number): Buffer {
+  // Behind the name lie whether the topic is internal, and the number of its partitions.
+  const countAt = answer.indexOf(topic) + Buffer.byteLength(topic) + 1
+  let end = countAt + 4
+  for (let partition = 0; partition < count; partition += 1) {
+    // Its error, its number and its leader; then its replicas, those in sync, and those that are away.
+    end += 2 + 4 + 4
+    for (let list = 0; list < 3; list += 1) end += 4 + 4 * answer.readInt32BE(end)
+  }
+  // Asked alone, the topic is the last of the answer.
+  const changed = Buffer.from(answer.subarray(0, end))
+  changed.writeInt32BE(end - 4, 0)
+  changed.writeInt32BE(count, countAt)
+  return changed
+}
+
 /** The answer as a broker gives it that has not heard of `topic`. */
 export function withoutTopic(answer: Buffer, topic: string): Buffer {
   const changed = Buffer.from(answer)

@@ -5,7 +5,7 @@ import { uniqueTopic } from '../../support/kafka.ts'
 import { api } from '../../support/proxy/frames.ts'
 import type { KafkaProxy } from '../../support/proxy/kafka-proxy.ts'
 import { type ProxiedKafka, startProxiedKafka } from '../../support/proxy/proxied-kafka.ts'
-import { isAboutTopic, withoutTopic } from './metadata-answers.ts'
+import { isAboutTopic, withoutTopic, withPartitions } from './metadata-answers.ts'
 import { withBaseOffset, withErrorCode } from './produce-answers.ts'
 import { batchOf, firsts, never, onProduce, openPublisher, untilStored, valuesIn, valuesOf } from './publishing.ts'
 import { createWitness, type Witness } from './witness.ts'
@@ -279,6 +279,38 @@ test.each([1, 2])(
   },
 )
 
+test.each([0, 1])(
+  'makes a topic with all of its partitions although a broker has heard of %d of them',
+  async (heard) => {
+    await using publisher = openPublisher({ brokers: cluster.brokers })
+    const topic = uniqueTopic('part-news')
+    using _ = rewriteFirstAbout(topic, (answer) => withPartitions(answer, topic, heard))
+
+    const made = await publisher.createTopic(topic, { partitionCount: 2, replicationFactor: 1 })
+
+    expect(made).toMatchObject({ partitionCount: 2, replicationFactor: 1 })
+  },
+)
+
+test('leaves a topic that exists with the partitions it has, although a broker has not heard of it', async () => {
+  await using publisher = openPublisher({ brokers: cluster.brokers })
+  const topic = uniqueTopic('old-news')
+  await publisher.createTopic(topic, { partitionCount: 1, replicationFactor: 1 })
+  using _ = rewriteFirstAbout(topic, (answer) => withoutTopic(answer, topic))
+
+  const found = await publisher.createTopic(topic, { partitionCount: 2, replicationFactor: 1 })
+
+  expect(found).toMatchObject({ partitionCount: 1, replicationFactor: 1 })
+})
+
+test('takes a topic of which a broker knows no partition for one that it has not heard of', async () => {
+  await using publisher = openPublisher({ brokers: cluster.brokers })
+  const topic = await newTopic(publisher)
+  using _ = rewriteFirstAbout(topic, (answer) => withPartitions(answer, topic, 0))
+
+  expect(await publisher.describeTopic(topic)).toBeNull()
+})
+
 test('refuses as a destination a topic with more copies than there are brokers', async () => {
   await using publisher = openPublisher({ brokers: cluster.brokers })
 
@@ -286,6 +318,22 @@ test('refuses as a destination a topic with more copies than there are brokers',
 
   await expect(making).rejects.toMatchObject({ kind: 'destination', reason: 'INVALID_REPLICATION_FACTOR' })
 })
+
+/** Alters the first answer to a metadata request that has `topic`, until the scope ends. */
+function rewriteFirstAbout(topic: string, rewrite: (answer: Buffer) => Buffer): Disposable {
+  let isDone = false
+  const stop = proxy.rule(({ apiKey }) => {
+    if (apiKey !== api.metadata) return 'pass'
+    return {
+      rewrite: (answer) => {
+        if (isDone || !isAboutTopic(answer, topic)) return answer
+        isDone = true
+        return rewrite(answer)
+      },
+    }
+  })
+  return { [Symbol.dispose]: stop }
+}
 
 /** Sets the time of day off until the scope ends; the monotonic clock is not touched. */
 function jumpClock(ms: number): Disposable {
