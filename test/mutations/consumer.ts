@@ -5,8 +5,10 @@ const INBOX = 'src/messaging/inbox/queries.ts'
 const TOGETHER = 'src/messaging/consumer/apply-together.ts'
 const ONE = 'src/messaging/consumer/apply-one.ts'
 const APART = 'src/messaging/consumer/apply-apart.ts'
+const REDRIVE = 'src/messaging/consumer/redrive.ts'
 
 const DELIVER = 'test/messaging/consumer/deliver.test.ts'
+const REQUESTS = 'test/messaging/dead-letters/requests.test.ts'
 const CRASHES = 'test/messaging/consumer/crash-points.test.ts'
 const BATCH = 'a batch whose consumer ends at any statement has each effect once and loses none'
 
@@ -175,5 +177,13 @@ export const CONSUMER: readonly Mutation[] = [
     ],
     test: DELIVER,
     title: 'later events of a failing key wait for it, also within one batch',
+  },
+  {
+    name: 'consumer: a skip leaves out whatever comes next',
+    edits: [
+      { file: REDRIVE, find: '(eventId === null || eventId === letter.eventId)', replace: "letter.eventId !== ''" },
+    ],
+    test: REQUESTS,
+    title: 'F34 a skip asked again while what waits behind is redriven leaves out nothing more',
   },
 ]

@@ -11,6 +11,7 @@
 import {
   type HeldKeyRef,
   lockRequested,
+  type RequestedKey,
   recordAttempts,
   releaseKeys,
   selectParked,
@@ -99,7 +100,7 @@ async function redriveNext(context: ConsumerContext, key: HeldKeyRef): Promise<S
       return 'end'
     }
     current.letter = letter
-    if (locked.request === 'skip') {
+    if (isSkipOf(locked, letter)) {
       current.result = await skip(context, step, key, letter)
       return 'more'
     }
@@ -125,6 +126,16 @@ async function redriveNext(context: ConsumerContext, key: HeldKeyRef): Promise<S
   if (tried.failure.kind === 'outage') return tried.failure
   if (tried.failure.kind === 'event' && current.letter) await noteFailure(context, key, current.letter, tried.failure)
   return 'end'
+}
+
+/**
+ * Whether what is asked is to leave out this very event: the one that the key
+ * waited for. Where that has gone on meanwhile, by an earlier request, nothing
+ * is left to skip, and the events behind it are redriven: none is left out that
+ * was never tried.
+ */
+function isSkipOf({ request, eventId }: RequestedKey, letter: StoredRecord): boolean {
+  return request === 'skip' && (eventId === null || eventId === letter.eventId)
 }
 
 /** Declares the first event left out, and resolves to what became of it. What waits behind it is resumed. */

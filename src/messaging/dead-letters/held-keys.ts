@@ -38,6 +38,12 @@ export interface BackendRef {
   readonly xid: string
 }
 
+/** A parked key for which something is asked, and which transaction has it. */
+export interface RequestedKey extends Pick<HeldKeyState, 'attempts' | 'eventId'> {
+  readonly backend: BackendRef
+  readonly request: HeldKeyRequest
+}
+
 interface HeldKeyRow {
   aggregate_type: string | null
   aggregate_id: string
@@ -49,6 +55,10 @@ interface HeldKeyRow {
   request: HeldKeyRequest | null
   pid: number
   xid: string
+}
+
+interface RequestedRow extends Pick<HeldKeyRow, 'attempts' | 'event_id' | 'pid' | 'xid'> {
+  request: HeldKeyRequest
 }
 
 /**
@@ -228,13 +238,11 @@ export async function selectParked(
  * instance is at it or has done it. Skips a locked row: the one who has it
  * will finish, and waiting would only idle.
  */
-export async function lockRequested(
-  trx: Knex.Transaction,
-  key: HeldKeyRef,
-): Promise<{ readonly backend: BackendRef; readonly request: HeldKeyRequest; readonly attempts: number } | null> {
-  const { rows } = await trx.raw<{ rows: { request: HeldKeyRequest; attempts: number; pid: number; xid: string }[] }>(
+export async function lockRequested(trx: Knex.Transaction, key: HeldKeyRef): Promise<RequestedKey | null> {
+  const { rows } = await trx.raw<{ rows: RequestedRow[] }>(
     `select request,
             attempts,
+            event_id,
             pg_backend_pid() as pid,
             pg_current_xact_id()::text as xid
        from held_keys
@@ -248,7 +256,9 @@ export async function lockRequested(
     keyOf(key),
   )
   const [row] = rows
-  return row ? { request: row.request, attempts: row.attempts, backend: { pid: row.pid, xid: row.xid } } : null
+  if (!row) return null
+  const { request, attempts, event_id: eventId, pid, xid } = row
+  return { request, attempts, eventId, backend: { pid, xid } }
 }
 
 /** The key alone: callers hand over objects that know more, and a binding too many is an error in knex. */

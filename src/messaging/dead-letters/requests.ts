@@ -31,7 +31,9 @@ export async function requestResume(db: Knex, key: HeldKeyRef): Promise<RequestO
  * behind it go on. A consumer's event stays among the dead letters, as
  * `skipped`; so does one of the relay's, which has been in `outbox` alone. One
  * that an earlier send of the relay has put on its topic after all counts as
- * published instead.
+ * published instead. Asked while a consumer carries an earlier request out, it
+ * leaves nothing more out: it is for the event with which the key is listed,
+ * and that has gone on.
  */
 export async function requestSkip(db: Knex, key: HeldKeyRef): Promise<RequestOutcome> {
   return await request(db, key, 'skip', 'parked')

@@ -1,0 +1,104 @@
+/** Requests that meet one another, or an attempt that is under way. */
+import { expect, test } from '@jest/globals'
+import { listDeadLetters, listHeldKeys } from '../../../src/messaging/dead-letters/list.ts'
+import { type RequestOutcome, requestResume, requestSkip } from '../../../src/messaging/dead-letters/requests.ts'
+import { eventually } from '../../../src/messaging/testing/index.ts'
+import { untilLockWait } from '../../support/sessions.ts'
+import { recordOf, TOPIC } from '../consumer/scripted-subscriber.ts'
+import { createSetting, idOf, type Setting, writeEffect } from '../consumer/setting.ts'
+
+const KEY = { holder: 'summary', topic: TOPIC, aggregateType: 'order', aggregateId: 'a' }
+
+/** A consumer whose handler refuses the events in `refused`, and waits in the middle of those in `awaited`. */
+async function createGated(options: Parameters<typeof createSetting>[1] = {}) {
+  const refused = new Set<string>()
+  const awaited = new Map<string, { readonly entered: () => void; readonly left: Promise<void> }>()
+  const tries: string[] = []
+  const setting = await createSetting(async (trx, event) => {
+    tries.push(event.id)
+    const gate = awaited.get(event.id)
+    gate?.entered()
+    await gate?.left
+    if (refused.has(event.id)) throw new RangeError('refused')
+    await writeEffect(trx, event)
+  }, options)
+
+  /** Asks for something while the event with this id is in its handler: the request waits for the attempt's end. */
+  async function askDuring(id: string, begin: () => Promise<unknown>, ask: () => Promise<RequestOutcome>) {
+    const entered = Promise.withResolvers<void>()
+    const left = Promise.withResolvers<void>()
+    awaited.set(id, { entered: entered.resolve, left: left.promise })
+    const begun = begin()
+    await entered.promise
+    awaited.delete(id)
+    const asked = ask()
+    await untilLockWait(setting.db)
+    left.resolve()
+    await begun
+    return await asked
+  }
+  return { setting, refused, tries, askDuring, [Symbol.asyncDispose]: () => setting[Symbol.asyncDispose]() }
+}
+
+function recordsOf(count: number) {
+  const records = Array.from({ length: count }, (_, offset) => recordOf(offset, { key: 'a' }))
+  return { records, ids: records.map(idOf), idAt: (at: number) => records.map(idOf)[at] ?? '' }
+}
+
+async function letGo({ db }: Setting): Promise<void> {
+  await eventually('every key is let go', async () => (await listHeldKeys(db)).length === 0)
+}
+
+async function skippedOf({ db }: Setting): Promise<readonly (string | null)[]> {
+  return (await listDeadLetters(db, { states: ['skipped'] })).map(({ eventId }) => eventId)
+}
+
+test('F34 a skip asked again while what waits behind is redriven leaves out nothing more', async () => {
+  await using gated = await createGated()
+  const { setting, refused, askDuring } = gated
+  const { records, ids, idAt } = recordsOf(6)
+  refused.add(idAt(0))
+  await setting.subscriber.deliverAll(records)
+
+  const skip = () => requestSkip(setting.db, KEY)
+  expect(await askDuring(idAt(1), skip, skip)).toBe('requested')
+  await letGo(setting)
+
+  expect(await skippedOf(setting)).toEqual([idAt(0)])
+  expect(await setting.effects()).toEqual(ids.slice(1))
+})
+
+test('F34 a skip asked while a resume is carried out leaves out no event that was never tried', async () => {
+  await using gated = await createGated()
+  const { setting, refused, askDuring } = gated
+  const { records, ids, idAt } = recordsOf(6)
+  refused.add(idAt(0))
+  await setting.subscriber.deliverAll(records)
+  refused.clear()
+
+  await askDuring(
+    idAt(0),
+    () => requestResume(setting.db, KEY),
+    () => requestSkip(setting.db, KEY),
+  )
+  await letGo(setting)
+
+  expect(await skippedOf(setting)).toEqual([])
+  expect(await setting.effects()).toEqual(ids)
+})
+
+test('a skip leaves out the event at which a redrive has failed since', async () => {
+  await using gated = await createGated()
+  const { setting, refused } = gated
+  const { records, idAt } = recordsOf(4)
+  refused.add(idAt(0)).add(idAt(2))
+  await setting.subscriber.deliverAll(records)
+
+  await requestSkip(setting.db, KEY)
+  await eventually('the third failed', async () => (await listHeldKeys(setting.db))[0]?.eventId === idAt(2))
+  await requestSkip(setting.db, KEY)
+  await letGo(setting)
+
+  expect(await skippedOf(setting)).toEqual([idAt(0), idAt(2)])
+  expect(await setting.effects()).toEqual([idAt(1), idAt(3)])
+})
