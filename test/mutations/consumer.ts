@@ -186,4 +186,16 @@ export const CONSUMER: readonly Mutation[] = [
     test: REQUESTS,
     title: 'F34 a skip asked again while what waits behind is redriven leaves out nothing more',
   },
+  {
+    name: 'consumer: a resume passes an event without a handler',
+    edits: [
+      {
+        file: REDRIVE,
+        find: 'if (!handlers.types.has(letter.eventType)) {',
+        replace: "if (letter.eventType === '') {",
+      },
+    ],
+    test: REQUESTS,
+    title: 'a resume waits for an instance that has a handler for the event, and says so',
+  },
 ]

@@ -6,7 +6,7 @@
  * one after the other, each in a transaction that holds the key's row: what
  * arrives meanwhile waits for that, and is either stored behind them or, once
  * the key is let go, processed as usual. Any instance of the consumer may do
- * it, and a crash leaves the request for the next.
+ * it that has a handler for the event, and a crash leaves the request for the next.
  */
 import {
   type HeldKeyRef,
@@ -16,6 +16,7 @@ import {
   releaseKeys,
   selectParked,
   setRequest,
+  waitForEvent,
 } from '../dead-letters/held-keys.ts'
 import { markDead, type StoredRecord, selectNext, settle } from '../dead-letters/queries.ts'
 import { markProcessed, markSkipped } from '../inbox/queries.ts'
@@ -35,6 +36,8 @@ const LOOK_MS = 1_000
 const KEYS_PER_LOOK = 20
 /** Parked keys are counted so far for readiness; more is said as "at least". */
 const PARKED_COUNTED = 1_000
+/** Why a key waits for an event that was not tried: the instance that took it up has no handler for its type. */
+const NO_HANDLER = 'NO_HANDLER'
 
 /** Carries out requests until the consumer drains. Never rejects. */
 export async function carryOutRequests(context: ConsumerContext): Promise<void> {
@@ -50,10 +53,13 @@ export async function carryOutRequests(context: ConsumerContext): Promise<void> 
   }
 }
 
-/** A key whose request the database keeps from being carried out. */
-interface StuckRequest {
-  readonly key: HeldKeyRef
+/** Why a request stands that this instance cannot carry out now. */
+interface Stuck {
   readonly reason: string
+}
+
+interface StuckRequest extends Stuck {
+  readonly key: HeldKeyRef
 }
 
 function describeStuck({ key, reason }: StuckRequest, otherCount: number): string {
@@ -72,23 +78,23 @@ async function carryOutPass(context: ConsumerContext): Promise<readonly StuckReq
   for (const key of requested) {
     let step: Step = 'more'
     while (!draining.aborted && step === 'more') step = await redriveNext(context, key)
-    if (typeof step === 'object') stuck.push({ key, reason: step.detail })
+    if (typeof step === 'object') stuck.push({ ...step, key })
   }
   return stuck
 }
 
-/** Whether the key may have another dead letter to be taken up at once, or what of the database has kept it from that. */
-type Step = 'more' | 'end' | AttemptFailure
+/** Whether the key may have another dead letter to be taken up at once, or what has kept this instance from it. */
+type Step = 'more' | 'end' | Stuck
 
 async function redriveNext(context: ConsumerContext, key: HeldKeyRef): Promise<Step> {
-  const { db, group, bounds, logger } = context
+  const { db, group, bounds, handlers, logger } = context
   const current: { letter: StoredRecord | null; delivery: EventDelivery | null; result: DeliveryResult | null } = {
     letter: null,
     delivery: null,
     result: null,
   }
 
-  const tried = await attempt<'more' | 'end'>(db, bounds, async (step) => {
+  const tried = await attempt<Step>(db, bounds, async (step) => {
     const { trx, begun } = step
     const locked = await lockRequested(trx, key)
     if (locked === null) return 'end'
@@ -104,11 +110,17 @@ async function redriveNext(context: ConsumerContext, key: HeldKeyRef): Promise<S
       current.result = await skip(context, step, key, letter)
       return 'more'
     }
+    // Not as unknown types pass when they arrive: it was set aside by an instance that has a handler for it.
+    if (!handlers.types.has(letter.eventType)) {
+      await waitForEvent(trx, key, { ...letter, reason: NO_HANDLER })
+      return { reason: `no handler for ${letter.eventType} in this instance` }
+    }
     current.delivery = deliveryOf(context, letter)
     current.result = await redrive(context, step, letter, current.delivery)
     return 'more'
   })
 
+  if (tried.ok && typeof tried.value === 'object') return tried.value
   if (tried.ok) {
     const { delivery, letter, result } = current
     if (result) countDeliveries(group, key.topic, result)
@@ -123,7 +135,7 @@ async function redriveNext(context: ConsumerContext, key: HeldKeyRef): Promise<S
     }
     return tried.value
   }
-  if (tried.failure.kind === 'outage') return tried.failure
+  if (tried.failure.kind === 'outage') return { reason: tried.failure.detail }
   if (tried.failure.kind === 'event' && current.letter) await noteFailure(context, key, current.letter, tried.failure)
   return 'end'
 }

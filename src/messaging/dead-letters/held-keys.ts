@@ -161,6 +161,31 @@ export async function setRequest(
   )
 }
 
+/**
+ * Says which event a parked key waits for, whose row this transaction has
+ * locked, where it is another one than so far. A skip was of that one, which
+ * has gone on: what stays of it is to resume.
+ */
+export async function waitForEvent(
+  trx: Knex.Transaction,
+  key: HeldKeyRef,
+  { eventId, eventType, reason }: { readonly eventId: string; readonly eventType: string; readonly reason: string },
+): Promise<void> {
+  await trx.raw(
+    `update held_keys
+        set event_id = :eventId,
+            event_type = :eventType,
+            reason = :reason,
+            request = 'resume'
+      where holder = :holder
+        and topic = :topic
+        and aggregate_type = :aggregateType
+        and aggregate_id = :aggregateId
+        and event_id is distinct from :eventId`,
+    { ...keyOf(key), eventId, eventType, reason },
+  )
+}
+
 /** Lets keys of one topic go. The caller has locked them. */
 export async function releaseKeys(
   trx: Knex.Transaction,

@@ -1,11 +1,12 @@
 /** Requests that meet one another, or an attempt that is under way. */
 import { expect, test } from '@jest/globals'
+import { defineHandlers, type Handler } from '../../../src/messaging/consumer/handlers.ts'
 import { listDeadLetters, listHeldKeys } from '../../../src/messaging/dead-letters/list.ts'
 import { type RequestOutcome, requestResume, requestSkip } from '../../../src/messaging/dead-letters/requests.ts'
 import { eventually } from '../../../src/messaging/testing/index.ts'
 import { untilLockWait } from '../../support/sessions.ts'
 import { recordOf, TOPIC } from '../consumer/scripted-subscriber.ts'
-import { createSetting, idOf, type Setting, writeEffect } from '../consumer/setting.ts'
+import { createSetting, idOf, joinSetting, type Setting, writeEffect } from '../consumer/setting.ts'
 
 const KEY = { holder: 'summary', topic: TOPIC, aggregateType: 'order', aggregateId: 'a' }
 
@@ -101,4 +102,64 @@ test('a skip leaves out the event at which a redrive has failed since', async ()
 
   expect(await skippedOf(setting)).toEqual([idAt(0), idAt(2)])
   expect(await setting.effects()).toEqual([idAt(1), idAt(3)])
+})
+
+test('a resume waits for an instance that has a handler for the event, and says so', async () => {
+  let refusing = true
+  const handle: Handler = async (trx, event) => {
+    if (refusing) throw new RangeError('refused')
+    await writeEffect(trx, event)
+  }
+  const both = defineHandlers({ OrderPlaced: handle, OrderShipped: handle })
+  await using setting = await createSetting(both)
+  const shipped = recordOf(0, { key: 'a', type: 'OrderShipped' })
+  await setting.subscriber.deliverAll([shipped])
+  await setting.consumer.stop()
+  refusing = false
+
+  await using older = await joinSetting(setting, writeEffect)
+  expect(await requestResume(older.db, KEY)).toBe('requested')
+  const problem = `The request for order a of ${TOPIC} cannot be carried out (no handler for OrderShipped in this instance)`
+  await eventually('the older one says why', () => older.consumer.status().problems.includes(problem))
+  const meanwhile = await listHeldKeys(older.db)
+  await using newer = await joinSetting(setting, both)
+  await letGo(newer)
+
+  expect(meanwhile).toMatchObject([{ request: 'resume', eventId: idOf(shipped) }])
+  expect(await newer.effects()).toEqual([idOf(shipped)])
+})
+
+test('an event of a type that no instance handles can be skipped, but not by a skip of the one before it', async () => {
+  const refused = new Set<string>()
+  const handle: Handler = async (trx, event) => {
+    if (refused.has(event.id)) throw new RangeError('refused')
+    await writeEffect(trx, event)
+  }
+  await using setting = await createSetting(defineHandlers({ OrderPlaced: handle, OrderShipped: handle }))
+  const records = [
+    recordOf(0, { key: 'a' }),
+    recordOf(1, { key: 'a', type: 'OrderShipped' }),
+    recordOf(2, { key: 'a' }),
+  ] as const
+  const [placed, shipped, last] = records
+  refused.add(idOf(placed))
+  await setting.subscriber.deliverAll(records)
+  await setting.consumer.stop()
+
+  await using without = await joinSetting(setting, writeEffect)
+  await requestSkip(without.db, KEY)
+  await eventually(
+    'the key waits for the other',
+    async () => (await listHeldKeys(without.db))[0]?.eventId === idOf(shipped),
+  )
+  await eventually('it says why', () =>
+    without.consumer.status().problems.some((said) => said.includes('no handler for OrderShipped')),
+  )
+  const waiting = await listHeldKeys(without.db)
+  await requestSkip(without.db, KEY)
+  await letGo(without)
+
+  expect(waiting).toMatchObject([{ eventType: 'OrderShipped', reason: 'NO_HANDLER', request: 'resume' }])
+  expect(await skippedOf(without)).toEqual([idOf(placed), idOf(shipped)])
+  expect(await without.effects()).toEqual([idOf(last)])
 })
