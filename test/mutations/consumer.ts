@@ -5,6 +5,7 @@ const INBOX = 'src/messaging/inbox/queries.ts'
 const TOGETHER = 'src/messaging/consumer/apply-together.ts'
 const ONE = 'src/messaging/consumer/apply-one.ts'
 const APART = 'src/messaging/consumer/apply-apart.ts'
+const HELD = 'src/messaging/dead-letters/held-keys.ts'
 const REDRIVE = 'src/messaging/consumer/redrive.ts'
 
 const DELIVER = 'test/messaging/consumer/deliver.test.ts'
@@ -197,5 +198,17 @@ export const CONSUMER: readonly Mutation[] = [
     ],
     test: REQUESTS,
     title: 'a resume waits for an instance that has a handler for the event, and says so',
+  },
+  {
+    name: 'consumer: a request that came during a failing attempt is dropped',
+    edits: [
+      {
+        file: HELD,
+        find: 'when held_keys.xmin::text = :rowVersion then null',
+        replace: 'when held_keys.request is not null then null',
+      },
+    ],
+    test: REQUESTS,
+    title: 'a skip asked while the redrive of the same event fails is carried out',
   },
 ]

@@ -34,7 +34,12 @@ export async function applyOne(
 
   return await processSpan(tracedOf(context, delivery), async (span): Promise<EventOutcome> => {
     const started = clock.now()
-    const tried = await dedupeSpan(group, (dedupe) => tryOnce(context, delivery, nextOffset, dedupe), poll.context)
+    const begunWith: BegunWith = { rowVersion: null }
+    const tried = await dedupeSpan(
+      group,
+      (dedupe) => tryOnce(context, delivery, { nextOffset, dedupe, begunWith }),
+      poll.context,
+    )
     recordDuration(group, topic, clock.now() - started, tried.ok ? null : tried.failure.reason)
 
     if (tried.ok) {
@@ -51,7 +56,7 @@ export async function applyOne(
 
     const { failure } = tried
     if (failure.kind !== 'event') return { kind: 'interrupted', failure }
-    const given = await giveUp(context, delivery, failure, nextOffset)
+    const given = await giveUp(context, delivery, failure, { ...begunWith, nextOffset })
     if (!given.ok) return { kind: 'interrupted', failure: given.failure }
     const { value: consequence } = given
     switch (consequence.kind) {
@@ -76,11 +81,21 @@ type Tried =
   | { readonly kind: 'processed' | 'duplicate' | 'waiting' }
   | { readonly kind: 'resting'; readonly attempts: number; readonly reason: string; readonly restMs: number }
 
+/** Which state of the key's row the attempt has met; `null` for none. Kept apart, as an attempt that fails has no result. */
+interface BegunWith {
+  rowVersion: string | null
+}
+
+interface TryOnce {
+  readonly nextOffset: bigint
+  readonly dedupe: { result(verdict: 'new' | 'duplicate'): void }
+  readonly begunWith: BegunWith
+}
+
 async function tryOnce(
   context: ConsumerContext,
   delivery: EventDelivery,
-  nextOffset: bigint,
-  dedupe: { result(verdict: 'new' | 'duplicate'): void },
+  { nextOffset, dedupe, begunWith }: TryOnce,
 ): Promise<Attempted<Tried>> {
   const { group, db, bounds, handlers } = context
   const { envelope, where } = delivery
@@ -90,6 +105,7 @@ async function tryOnce(
     const { backend, held } = await lockHeldKeys(trx, key, [key])
     begun(backend)
     const [before] = held
+    begunWith.rowVersion = before?.rowVersion ?? null
 
     if (before?.state === 'parked') {
       const known = await selectProcessed(trx, group, [envelope.id])

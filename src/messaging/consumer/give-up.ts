@@ -30,13 +30,14 @@ export type Consequence =
 
 /**
  * Counts an attempt at `delivery` that failed because of the event, and parks
- * its key after the last. `nextOffset` is stored when the event is set aside.
+ * its key after the last. `nextOffset` is stored when the event is set aside;
+ * `rowVersion` is what the attempt has met of the key's row.
  */
 export async function giveUp(
   context: ConsumerContext,
   delivery: EventDelivery,
   failure: AttemptFailure,
-  nextOffset: bigint,
+  { nextOffset, rowVersion }: { readonly nextOffset: bigint; readonly rowVersion: string | null },
 ): Promise<Attempted<Consequence>> {
   const { group, db, bounds, tuning, clock } = context
   const key = keyOf(context, delivery)
@@ -51,7 +52,7 @@ export async function giveUp(
     // Attempts at another event of the key, left by a topic that was made anew, are not this one's.
     const attempts = (before?.eventId === eventId ? before.attempts : 0) + 1
     const retryInMs = backoffMs({ firstMs: tuning.retryFirstMs, maxMs: tuning.retryMaxMs }, attempts, clock.random())
-    await recordAttempts(trx, key, { attempts, eventId, eventType, reason: failure.detail, retryInMs })
+    await recordAttempts(trx, key, { attempts, eventId, eventType, reason: failure.detail, retryInMs, rowVersion })
     const hopeless = failure.error instanceof UndecodablePayloadError
     if (attempts < tuning.maxAttempts && !hopeless) return { kind: 'retry', attempts, restMs: retryInMs }
 

@@ -88,7 +88,13 @@ type Step = 'more' | 'end' | Stuck
 
 async function redriveNext(context: ConsumerContext, key: HeldKeyRef): Promise<Step> {
   const { db, group, bounds, handlers, logger } = context
-  const current: { letter: StoredRecord | null; delivery: EventDelivery | null; result: DeliveryResult | null } = {
+  const current: {
+    locked: RequestedKey | null
+    letter: StoredRecord | null
+    delivery: EventDelivery | null
+    result: DeliveryResult | null
+  } = {
+    locked: null,
     letter: null,
     delivery: null,
     result: null,
@@ -99,6 +105,7 @@ async function redriveNext(context: ConsumerContext, key: HeldKeyRef): Promise<S
     const locked = await lockRequested(trx, key)
     if (locked === null) return 'end'
     begun(locked.backend)
+    current.locked = locked
 
     const letter = await selectNext(trx, key)
     if (letter === null) {
@@ -136,7 +143,9 @@ async function redriveNext(context: ConsumerContext, key: HeldKeyRef): Promise<S
     return tried.value
   }
   if (tried.failure.kind === 'outage') return { reason: tried.failure.detail }
-  if (tried.failure.kind === 'event' && current.letter) await noteFailure(context, key, current.letter, tried.failure)
+  const { locked, letter } = current
+  if (tried.failure.kind === 'event' && locked && letter)
+    await noteFailure(context, { key, locked, letter }, tried.failure)
   return 'end'
 }
 
@@ -186,11 +195,17 @@ async function redrive(
   })
 }
 
+/** A dead letter that was taken up, and what was asked then. */
+interface TakenUp {
+  readonly key: HeldKeyRef
+  readonly locked: RequestedKey
+  readonly letter: StoredRecord
+}
+
 /** It has failed again: the key stays parked, and this event is what it waits for. */
 async function noteFailure(
   context: ConsumerContext,
-  key: HeldKeyRef,
-  letter: StoredRecord,
+  { key, locked: { rowVersion }, letter }: TakenUp,
   failure: AttemptFailure,
 ): Promise<void> {
   const { db, bounds, logger } = context
@@ -200,7 +215,7 @@ async function noteFailure(
     if (locked === null) return null
     const { eventId, eventType } = letter
     const attempts = locked.attempts + 1
-    await recordAttempts(trx, key, { attempts, eventId, eventType, reason, retryInMs: 0 })
+    await recordAttempts(trx, key, { attempts, eventId, eventType, reason, retryInMs: 0, rowVersion })
     await markDead(trx, letter.seq, reason)
     return attempts
   })

@@ -30,6 +30,8 @@ export interface HeldKeyState extends HeldKeyRef {
   /** The event that the attempts were made at; `null` where the holder does not tell. */
   readonly eventId: string | null
   readonly request: HeldKeyRequest | null
+  /** Another one after each change of the row: whether a request stands that was not seen yet. */
+  readonly rowVersion: string
 }
 
 /** Which transaction does the work: enough to end it from elsewhere, and to know that it has ended. */
@@ -39,7 +41,7 @@ export interface BackendRef {
 }
 
 /** A parked key for which something is asked, and which transaction has it. */
-export interface RequestedKey extends Pick<HeldKeyState, 'attempts' | 'eventId'> {
+export interface RequestedKey extends Pick<HeldKeyState, 'attempts' | 'eventId' | 'rowVersion'> {
   readonly backend: BackendRef
   readonly request: HeldKeyRequest
 }
@@ -53,11 +55,12 @@ interface HeldKeyRow {
   reason: string
   event_id: string | null
   request: HeldKeyRequest | null
+  row_version: string
   pid: number
   xid: string
 }
 
-interface RequestedRow extends Pick<HeldKeyRow, 'attempts' | 'event_id' | 'pid' | 'xid'> {
+interface RequestedRow extends Pick<HeldKeyRow, 'attempts' | 'event_id' | 'row_version' | 'pid' | 'xid'> {
   request: HeldKeyRequest
 }
 
@@ -77,7 +80,7 @@ export async function lockHeldKeys(
 ): Promise<{ readonly backend: BackendRef; readonly held: readonly HeldKeyState[] }> {
   const { rows } = await trx.raw<{ rows: HeldKeyRow[] }>(
     `with held as (
-       select aggregate_type, aggregate_id, state, attempts, next_attempt_at, reason, event_id, request
+       select aggregate_type, aggregate_id, state, attempts, next_attempt_at, reason, event_id, request, xmin::text as row_version
          from held_keys
         where holder = :holder
           and topic = :topic
@@ -86,7 +89,7 @@ export async function lockHeldKeys(
           for update)
      select pg_backend_pid() as pid,
             pg_current_xact_id()::text as xid,
-            aggregate_type, aggregate_id, state, attempts, reason, event_id, request,
+            aggregate_type, aggregate_id, state, attempts, reason, event_id, request, row_version,
             least(greatest(0, ceil(extract(epoch from next_attempt_at - clock_timestamp()) * 1000)), 2e9)::int as due_in_ms
        from (values (1)) as always (one)
        left join held on true`,
@@ -101,9 +104,11 @@ export async function lockHeldKeys(
 /**
  * Records that `attempts` have failed on a key's first event, and lets the key rest for `retryInMs`.
  *
- * The caller has locked the row if there is one, and counts. Answers a request
- * that was there, since this attempt was what it asked for. A parked key stays
- * parked.
+ * The caller has locked the row if there is one, and counts. Answers the request
+ * that the attempt was begun with, at `rowVersion` of the key's row, `null` where
+ * it had none: one that came meanwhile stands, whatever it is. Of a skip that
+ * came while another event was the key's first there stays to resume, and a
+ * retry now keeps its time. A parked key stays parked.
  */
 export async function recordAttempts(
   trx: Knex.Transaction,
@@ -114,6 +119,7 @@ export async function recordAttempts(
     readonly eventType: string
     readonly reason: string
     readonly retryInMs: number
+    readonly rowVersion: string | null
   },
 ): Promise<void> {
   await trx.raw(
@@ -122,20 +128,26 @@ export async function recordAttempts(
              clock_timestamp() + :retryInMs * interval '1 millisecond', :reason, :eventId, :eventType)
          on conflict (holder, topic, aggregate_type, aggregate_id)
          do update set attempts = excluded.attempts,
-                       next_attempt_at = excluded.next_attempt_at,
+                       next_attempt_at = case
+                         when held_keys.xmin::text is distinct from :rowVersion and held_keys.request = 'retry_now' then held_keys.next_attempt_at
+                         else excluded.next_attempt_at end,
                        reason = excluded.reason,
                        event_id = excluded.event_id,
                        event_type = excluded.event_type,
-                       request = null`,
+                       request = case
+                         when held_keys.xmin::text = :rowVersion then null
+                         when held_keys.request = 'skip' and held_keys.event_id <> excluded.event_id then 'resume'
+                         else held_keys.request end`,
     { ...keyOf(key), ...failure },
   )
 }
 
-/** Turns a key in back-off into a parked one: it waits for an operator. */
+/** Turns a key in back-off into a parked one: it waits for an operator. What was asked of its back-off is over with it. */
 export async function parkKey(trx: Knex.Transaction, key: HeldKeyRef): Promise<void> {
   await trx.raw(
     `update held_keys
-        set state = 'parked'
+        set state = 'parked',
+            request = null
       where holder = :holder
         and topic = :topic
         and aggregate_type = :aggregateType
@@ -268,6 +280,7 @@ export async function lockRequested(trx: Knex.Transaction, key: HeldKeyRef): Pro
     `select request,
             attempts,
             event_id,
+            xmin::text as row_version,
             pg_backend_pid() as pid,
             pg_current_xact_id()::text as xid
        from held_keys
@@ -282,8 +295,8 @@ export async function lockRequested(trx: Knex.Transaction, key: HeldKeyRef): Pro
   )
   const [row] = rows
   if (!row) return null
-  const { request, attempts, event_id: eventId, pid, xid } = row
-  return { request, attempts, eventId, backend: { pid, xid } }
+  const { request, attempts, event_id: eventId, row_version: rowVersion, pid, xid } = row
+  return { request, attempts, eventId, rowVersion, backend: { pid, xid } }
 }
 
 /** The key alone: callers hand over objects that know more, and a binding too many is an error in knex. */
@@ -303,5 +316,6 @@ function toState({ holder, topic }: Pick<HeldKeyRef, 'holder' | 'topic'>, row: H
     reason: row.reason,
     eventId: row.event_id,
     request: row.request,
+    rowVersion: row.row_version,
   }
 }

@@ -1,8 +1,14 @@
 /** Requests that meet one another, or an attempt that is under way. */
 import { expect, test } from '@jest/globals'
 import { defineHandlers, type Handler } from '../../../src/messaging/consumer/handlers.ts'
+import { lockHeldKeys, recordAttempts } from '../../../src/messaging/dead-letters/held-keys.ts'
 import { listDeadLetters, listHeldKeys } from '../../../src/messaging/dead-letters/list.ts'
-import { type RequestOutcome, requestResume, requestSkip } from '../../../src/messaging/dead-letters/requests.ts'
+import {
+  type RequestOutcome,
+  requestResume,
+  requestRetryNow,
+  requestSkip,
+} from '../../../src/messaging/dead-letters/requests.ts'
 import { eventually } from '../../../src/messaging/testing/index.ts'
 import { untilLockWait } from '../../support/sessions.ts'
 import { recordOf, TOPIC } from '../consumer/scripted-subscriber.ts'
@@ -17,10 +23,11 @@ async function createGated(options: Parameters<typeof createSetting>[1] = {}) {
   const tries: string[] = []
   const setting = await createSetting(async (trx, event) => {
     tries.push(event.id)
+    const isRefused = refused.has(event.id)
     const gate = awaited.get(event.id)
     gate?.entered()
     await gate?.left
-    if (refused.has(event.id)) throw new RangeError('refused')
+    if (isRefused) throw new RangeError('refused')
     await writeEffect(trx, event)
   }, options)
 
@@ -162,4 +169,106 @@ test('an event of a type that no instance handles can be skipped, but not by a s
   expect(waiting).toMatchObject([{ eventType: 'OrderShipped', reason: 'NO_HANDLER', request: 'resume' }])
   expect(await skippedOf(without)).toEqual([idOf(placed), idOf(shipped)])
   expect(await without.effects()).toEqual([idOf(last)])
+})
+
+test('a skip asked while the redrive of the same event fails is carried out', async () => {
+  await using gated = await createGated()
+  const { setting, refused, askDuring } = gated
+  const { records, idAt } = recordsOf(2)
+  refused.add(idAt(0))
+  await setting.subscriber.deliverAll(records)
+
+  const asked = await askDuring(
+    idAt(0),
+    () => requestResume(setting.db, KEY),
+    () => requestSkip(setting.db, KEY),
+  )
+  await letGo(setting)
+
+  expect(asked).toBe('requested')
+  expect(await skippedOf(setting)).toEqual([idAt(0)])
+  expect(await setting.effects()).toEqual([idAt(1)])
+})
+
+test('a skip that came before another event became the first is no skip of that one', async () => {
+  await using gated = await createGated({ maxAttempts: 1 })
+  const { setting, refused } = gated
+  const { db } = setting
+  const { records, idAt } = recordsOf(1)
+  refused.add(idAt(0))
+  await setting.subscriber.deliverAll(records)
+  await setting.consumer.stop()
+
+  const { held } = await db.transaction((trx) => lockHeldKeys(trx, KEY, [KEY]))
+  await requestSkip(db, KEY)
+  const failure = { attempts: 2, eventType: 'OrderPlaced', reason: 'refused', retryInMs: 0 }
+  const rowVersion = held[0]?.rowVersion ?? null
+  await db.transaction((trx) => recordAttempts(trx, KEY, { ...failure, rowVersion, eventId: idAt(0) }))
+  const ofTheSame = await listHeldKeys(db)
+  const other = idOf(recordOf(1))
+  await db.transaction((trx) => recordAttempts(trx, KEY, { ...failure, rowVersion, eventId: other }))
+
+  expect(ofTheSame).toMatchObject([{ eventId: idAt(0), request: 'skip' }])
+  expect(await listHeldKeys(db)).toMatchObject([{ eventId: other, request: 'resume' }])
+})
+
+test('a resume asked again while the redrive fails is carried out', async () => {
+  await using gated = await createGated()
+  const { setting, refused, tries, askDuring } = gated
+  const { records, ids, idAt } = recordsOf(1)
+  refused.add(idAt(0))
+  await setting.subscriber.deliverAll(records)
+  const before = tries.length
+
+  const resume = () => requestResume(setting.db, KEY)
+  await askDuring(idAt(0), resume, () => {
+    refused.clear()
+    return resume()
+  })
+  await letGo(setting)
+
+  expect(await setting.effects()).toEqual(ids)
+  expect(tries.length - before).toBe(2)
+})
+
+test('a retry-now asked during an attempt that fails makes the next one due', async () => {
+  await using gated = await createGated({ retryFirstMs: 3_600_000, retryMaxMs: 3_600_000 })
+  const { setting, refused, tries, askDuring } = gated
+  const [bad] = recordsOf(1).records
+  if (!bad) throw new Error('no record')
+  refused.add(idOf(bad))
+  const deliver = () => setting.subscriber.deliver([bad])
+  const retryNow = () => requestRetryNow(setting.db, KEY)
+
+  await deliver()
+  const whileResting = await deliver()
+  await retryNow()
+  expect(await askDuring(idOf(bad), deliver, retryNow)).toBe('requested')
+  const again = await listHeldKeys(setting.db)
+  await deliver()
+  const after = await listHeldKeys(setting.db)
+  const atRest = await deliver()
+
+  expect([whileResting.nextOffset, atRest.nextOffset]).toEqual([0n, 0n])
+  expect(again).toMatchObject([{ request: 'retry_now', attempts: 2 }])
+  expect(after).toMatchObject([{ request: null, attempts: 3 }])
+  expect(tries).toHaveLength(3)
+})
+
+test('a retry-now asked during the last attempt leaves a parked key of which nothing is asked', async () => {
+  await using gated = await createGated({ maxAttempts: 2 })
+  const { setting, refused, tries, askDuring } = gated
+  const [bad] = recordsOf(1).records
+  if (!bad) throw new Error('no record')
+  refused.add(idOf(bad))
+  await setting.subscriber.deliver([bad])
+
+  await askDuring(
+    idOf(bad),
+    () => setting.subscriber.deliverAll([bad]),
+    () => requestRetryNow(setting.db, KEY),
+  )
+
+  expect(await listHeldKeys(setting.db)).toMatchObject([{ state: 'parked', attempts: 2, request: null }])
+  expect(tries).toHaveLength(2)
 })
