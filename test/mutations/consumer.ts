@@ -211,4 +211,16 @@ export const CONSUMER: readonly Mutation[] = [
     test: REQUESTS,
     title: 'a skip asked while the redrive of the same event fails is carried out',
   },
+  {
+    name: 'consumer: each look for requests begins at the start',
+    edits: [
+      {
+        file: REDRIVE,
+        find: 'after: requested.length < KEYS_PER_LOOK ? null : (requested.at(-1) ?? null)',
+        replace: 'after: null',
+      },
+    ],
+    test: REQUESTS,
+    title: 'requests that are stuck keep none behind them from being carried out, and are told of all together',
+  },
 ]

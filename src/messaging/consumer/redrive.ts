@@ -32,7 +32,7 @@ import { type Attempt, attempt } from './transaction.ts'
 
 /** Milliseconds between two looks for requests: how long an operator waits for the first effect. */
 const LOOK_MS = 1_000
-/** Keys taken up in one look. */
+/** Keys taken up in one look; the next one begins behind them. */
 const KEYS_PER_LOOK = 20
 /** Parked keys are counted so far for readiness; more is said as "at least". */
 const PARKED_COUNTED = 1_000
@@ -42,9 +42,19 @@ const NO_HANDLER = 'NO_HANDLER'
 /** Carries out requests until the consumer drains. Never rejects. */
 export async function carryOutRequests(context: ConsumerContext): Promise<void> {
   const { board, clock, draining, logger, group } = context
+  let round: Round = { after: null, stuck: [] }
+  // What is told between two ends of rounds, so that it does not change from page to page.
+  let known: readonly StuckRequest[] = []
   while (!draining.aborted) {
-    const problem = await carryOutPass(context).then(
-      ([first, ...others]) => (first === undefined ? null : describeStuck(first, others.length)),
+    const problem = await carryOutPass(context, round).then(
+      (next) => {
+        round = next
+        if (next.after === null) {
+          known = next.stuck
+          round = { after: null, stuck: [] }
+        }
+        return describeStuck(known.length > 0 ? known : round.stuck)
+      },
       (error: unknown) => `Requests for parked keys cannot be looked for (${errorType(error)})`,
     )
     if (problem !== null && board.requestsProblem !== problem) logger.warn({ consumer: group }, problem)
@@ -62,25 +72,37 @@ interface StuckRequest extends Stuck {
   readonly key: HeldKeyRef
 }
 
-function describeStuck({ key, reason }: StuckRequest, otherCount: number): string {
-  const others = otherCount === 0 ? '' : `, and for ${otherCount} more`
+/**
+ * A walk over all that is asked for, a page in each look: twenty requests that
+ * are stuck keep none behind them from its turn.
+ */
+interface Round {
+  /** The last key of the page before; `null` at the start and at the end. */
+  readonly after: HeldKeyRef | null
+  readonly stuck: readonly StuckRequest[]
+}
+
+function describeStuck([first, ...more]: readonly StuckRequest[]): string | null {
+  if (first === undefined) return null
+  const { key, reason } = first
+  const others = more.length === 0 ? '' : `, and for ${more.length} more`
   return `The request for ${key.aggregateType} ${key.aggregateId} of ${key.topic} cannot be carried out (${reason})${others}`
 }
 
-/** Carries out what is asked for at this moment, and counts what is parked. Resolves to what could not be carried out. */
-async function carryOutPass(context: ConsumerContext): Promise<readonly StuckRequest[]> {
+/** Carries out a page of what is asked for at this moment, and counts what is parked. Resolves to how far the round has come. */
+async function carryOutPass(context: ConsumerContext, { after, stuck: before }: Round): Promise<Round> {
   const { db, group, board, draining } = context
   const { requested, parkedCount } = await untraced(() =>
-    selectParked(db, group, { limit: KEYS_PER_LOOK, countLimit: PARKED_COUNTED }),
+    selectParked(db, group, { after, limit: KEYS_PER_LOOK, countLimit: PARKED_COUNTED }),
   )
   board.parkedCount = parkedCount
-  const stuck: StuckRequest[] = []
+  const stuck = [...before]
   for (const key of requested) {
     let step: Step = 'more'
     while (!draining.aborted && step === 'more') step = await redriveNext(context, key)
     if (typeof step === 'object') stuck.push({ ...step, key })
   }
-  return stuck
+  return { after: requested.length < KEYS_PER_LOOK ? null : (requested.at(-1) ?? null), stuck }
 }
 
 /** Whether the key may have another dead letter to be taken up at once, or what has kept this instance from it. */

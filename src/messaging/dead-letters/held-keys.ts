@@ -232,15 +232,20 @@ export async function selectRest(db: Knex, key: HeldKeyRef): Promise<number> {
 }
 
 /**
- * The parked keys of `holder` for which an operator has asked something, oldest
- * first, and how many keys are parked in all, counted up to `countLimit`. One
- * statement, as it is asked every second. Served by the primary key; the table
- * holds what waits, and is small.
+ * A page of the parked keys of `holder` for which an operator has asked
+ * something, beginning after the key `after`, and how many keys are parked in
+ * all, counted up to `countLimit`. One statement, as it is asked every second.
+ * Served by the primary key, and in its order, which no request changes; the
+ * table holds what waits, and is small.
  */
 export async function selectParked(
   db: Knex,
   holder: string,
-  { limit, countLimit }: { readonly limit: number; readonly countLimit: number },
+  {
+    after,
+    limit,
+    countLimit,
+  }: { readonly after: HeldKeyRef | null; readonly limit: number; readonly countLimit: number },
 ): Promise<{ readonly requested: readonly HeldKeyRef[]; readonly parkedCount: number }> {
   const { rows } = await db.raw<{
     rows: { parked: number; topic: string | null; aggregate_type: string; aggregate_id: string }[]
@@ -258,9 +263,10 @@ export async function selectParked(
              where holder = :holder
                and state = 'parked'
                and request is not null
-             order by held_at
+               and (topic, aggregate_type, aggregate_id) > (:topic, :aggregateType, :aggregateId)
+             order by topic, aggregate_type, aggregate_id
              limit :limit) as requested on true`,
-    { holder, limit, countLimit },
+    { ...keyOf(after ?? BEFORE_ALL), holder, limit, countLimit },
   )
   return {
     parkedCount: rows[0]?.parked ?? 0,
@@ -269,6 +275,9 @@ export async function selectParked(
     ),
   }
 }
+
+// No name is empty.
+const BEFORE_ALL: HeldKeyRef = { holder: '', topic: '', aggregateType: '', aggregateId: '' }
 
 /**
  * Locks one requested key to carry the request out; `null` when another

@@ -15,6 +15,7 @@ import { recordOf, TOPIC } from '../consumer/scripted-subscriber.ts'
 import { createSetting, idOf, joinSetting, type Setting, writeEffect } from '../consumer/setting.ts'
 
 const KEY = { holder: 'summary', topic: TOPIC, aggregateType: 'order', aggregateId: 'a' }
+const TOO_MANY_CONNECTIONS = '53300'
 
 /** A consumer whose handler refuses the events in `refused`, and waits in the middle of those in `awaited`. */
 async function createGated(options: Parameters<typeof createSetting>[1] = {}) {
@@ -271,4 +272,37 @@ test('a retry-now asked during the last attempt leaves a parked key of which not
 
   expect(await listHeldKeys(setting.db)).toMatchObject([{ state: 'parked', attempts: 2, request: null }])
   expect(tries).toHaveLength(2)
+})
+
+test('requests that are stuck keep none behind them from being carried out, and are told of all together', async () => {
+  let phase: 'refusing' | 'stuck' | 'well' = 'refusing'
+  const stuckIds = Array.from({ length: 20 }, (_, at) => `stuck-${at}`)
+  await using setting = await createSetting(
+    async (trx, event) => {
+      if (phase === 'refusing') throw new RangeError('refused')
+      if (phase === 'stuck' && event.aggregate.id !== 'well') {
+        throw Object.assign(new Error('no'), { code: TOO_MANY_CONNECTIONS })
+      }
+      await writeEffect(trx, event)
+    },
+    { maxAttempts: 1 },
+  )
+  const { db } = setting
+  // Held longest, and first by name: no order of these two puts the other before them.
+  const records = [...stuckIds, 'well'].map((key, offset) => recordOf(offset, { key }))
+  await setting.subscriber.deliverAll(records)
+  phase = 'stuck'
+  for (const aggregateId of [...stuckIds, 'well']) await requestResume(db, { ...KEY, aggregateId })
+
+  await eventually('the last is let go', async () => (await listHeldKeys(db)).length === stuckIds.length)
+  const during = await setting.effects()
+  await eventually('all are told of', () =>
+    setting.consumer.status().problems.some((said) => said.endsWith(', and for 19 more')),
+  )
+  phase = 'well'
+  await letGo(setting)
+
+  expect(during).toEqual([idOf(records.at(-1) ?? recordOf(0))])
+  expect(await setting.effects()).toHaveLength(records.length)
+  await eventually('it is well', () => setting.consumer.status().problems.length === 0)
 })
