@@ -271,7 +271,7 @@ test('a record without a usable event id is a dead letter of its place, parks no
   expect(
     (await listDeadLetters(setting.db)).map(({ eventId, offset, reason }) => ({ eventId, offset, reason })),
   ).toEqual([
-    { eventId: null, offset: 0n, reason: 'NO_EVENT_ID' },
+    { eventId: null, offset: 0n, reason: 'EVENT_ID_NOT_UUID' },
     { eventId: null, offset: 1n, reason: 'NO_KEY' },
     { eventId: null, offset: 2n, reason: 'NO_KEY' },
     { eventId: null, offset: 3n, reason: 'NO_EVENT_TYPE' },
