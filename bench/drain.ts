@@ -33,6 +33,8 @@ export interface DrainOptions extends BacklogShape {
   readonly contenders: readonly Contender[]
   /** Whether a contender's end counts as its work: what it does afterwards that it could have done before. @defaultValue false */
   readonly untilStopped?: boolean
+  /** Milliseconds between the warm-up and what is counted, for what a contender does on a beat of its own. @defaultValue 0 */
+  readonly settleMs?: number
   /** Told what is going on, a line each. */
   readonly progress: (line: string) => void
 }
@@ -95,6 +97,7 @@ async function runRound(contender: Contender, ground: Ground, options: DrainOpti
     await fill(db, table, { from: 0, to: warmEvents, sampledPercent })
     running.wake?.()
     await drained(db, table, { last: warmEvents - 1, withinMs: WITHIN_MS })
+    await sleep(options.settleMs ?? 0)
 
     const to = warmEvents + events
     await fill(db, table, { from: warmEvents, to, sampledPercent })

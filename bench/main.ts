@@ -3,7 +3,7 @@ import { Command, InvalidArgumentError } from 'commander'
 import { ours, peers } from './contenders.ts'
 import { benchDrain } from './drain.ts'
 import { renderReport, reportDrains, type Shape } from './report.ts'
-import { startCollector, TELEMETRY_WARM_EVENTS, telemetryContenders } from './telemetry.ts'
+import { startCollector, TELEMETRY_SETTLE_MS, TELEMETRY_WARM_EVENTS, telemetryContenders } from './telemetry.ts'
 import { passes, renderTelemetry, reportTelemetry } from './telemetry-report.ts'
 
 interface DrainFlags {
@@ -49,8 +49,8 @@ program
   .action(async (flags: Omit<DrainFlags, 'peers'> & { readonly gate: boolean }) => {
     await using collector = await startCollector()
     const contenders = telemetryContenders(collector.url)
-    const warmEvents = TELEMETRY_WARM_EVENTS
-    const drains = await benchDrain({ ...flags, warmEvents, contenders, progress, untilStopped: true })
+    const warmUp = { warmEvents: TELEMETRY_WARM_EVENTS, settleMs: TELEMETRY_SETTLE_MS }
+    const drains = await benchDrain({ ...flags, ...warmUp, contenders, progress, untilStopped: true })
     const report = reportTelemetry(drains, shapeOf(flags))
     process.stdout.write(`${flags.json ? JSON.stringify(report, null, 2) : renderTelemetry(report)}\n`)
     if (report.faults.length > 0 || (flags.gate && !passes(report))) process.exitCode = 1

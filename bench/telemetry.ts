@@ -13,6 +13,12 @@ import { contenderNames } from './telemetry-report.ts'
  */
 export const TELEMETRY_WARM_EVENTS = 20_000
 
+/**
+ * Milliseconds after them in which their spans are exported, by the SDK's own
+ * beat of five seconds: the first export loads and compiles what all others use.
+ */
+export const TELEMETRY_SETTLE_MS = 6_000
+
 /** A collector that runs. */
 export interface Collector extends AsyncDisposable {
   readonly url: string

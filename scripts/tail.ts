@@ -18,6 +18,8 @@ process.stdout.on('error', () => process.exit(0))
 
 try {
   await consumer.connect()
+  // Apart from what a pipe reads.
+  console.error('partition:offset  event_type  key  event_id  payload')
   await consumer.subscribe({ topic, fromBeginning })
   await consumer.run({
     autoCommit: false,

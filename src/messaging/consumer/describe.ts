@@ -50,7 +50,9 @@ export function describe(subscription: SubscriptionStatus, board: Board): Consum
           ]
         : []),
       ...(parkedCount > 0
-        ? [`${parkedCount} ${parkedCount === 1 ? 'key is' : 'keys are'} parked and wait for an operator`]
+        ? [
+            `${parkedCount === 1 ? '1 key is parked and waits' : `${parkedCount} keys are parked and wait`} for an operator`,
+          ]
         : []),
     ],
   }
