@@ -8,17 +8,15 @@
  * the key is let go, processed as usual. Any instance of the consumer may do
  * it that has a handler for the event, and a crash leaves the request for the next.
  */
+import { type HeldKeyRef, recordAttempts, releaseKeys } from '../dead-letters/held-keys.ts'
+import { markDead, type StoredRecord, selectNext, settle } from '../dead-letters/queries.ts'
 import {
-  type HeldKeyRef,
   lockRequested,
   type RequestedKey,
-  recordAttempts,
-  releaseKeys,
   selectParked,
   setRequest,
   waitForEvent,
-} from '../dead-letters/held-keys.ts'
-import { markDead, type StoredRecord, selectNext, settle } from '../dead-letters/queries.ts'
+} from '../dead-letters/requested-keys.ts'
 import { markProcessed, markSkipped } from '../inbox/queries.ts'
 import { errorType } from '../telemetry/attributes.ts'
 import { eventFields, inTraceOf, keyFields } from '../telemetry/event-log.ts'
