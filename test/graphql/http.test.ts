@@ -148,11 +148,7 @@ test.each([
   await using database = await createTestDatabase({ orders: true })
   await using api = await startApi(database.db)
 
-  const response = await fetch(`${api.url}/graphql`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json', accept },
-    body: JSON.stringify({ query: MUTATION }),
-  })
+  const response = await placeAccepting(api.url, accept)
 
   expect(response.status).toBe(406)
   expect(await response.json()).toMatchObject({
@@ -173,11 +169,7 @@ test.each([
   await using database = await createTestDatabase({ orders: true })
   await using api = await startApi(database.db)
 
-  const response = await fetch(`${api.url}/graphql`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json', accept },
-    body: JSON.stringify({ query: MUTATION }),
-  })
+  const response = await placeAccepting(api.url, accept)
 
   expect(response.status).toBe(200)
   expect(await response.json()).toHaveProperty('data.placeOrder.order.id')
@@ -324,4 +316,13 @@ async function connectionTo(port: number): Promise<string> {
   } finally {
     socket.destroy()
   }
+}
+
+/** Places an order as a sender that reads answers of these media types alone. */
+function placeAccepting(url: string, accept: string): Promise<Response> {
+  return fetch(`${url}/graphql`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', accept },
+    body: JSON.stringify({ query: MUTATION }),
+  })
 }
