@@ -3,7 +3,7 @@
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
 import { Kafka, logLevel } from 'kafkajs'
-import knex from 'knex'
+import knex, { type Knex } from 'knex'
 import { type Jaeger, startJaeger } from '../../src/local/jaeger.ts'
 import { requestResume } from '../../src/messaging/index.ts'
 import { type SystemStack, startSystemStack } from '../support/system/stack.ts'
@@ -120,12 +120,7 @@ withJaeger('a key that was parked and resumed goes on in a trace of its own, lin
   })
   await db.knex.raw('drop trigger refuse on customer_summary')
 
-  await requestResume(db.knex, {
-    holder: parked.holder,
-    topic: parked.topic,
-    aggregateType: parked.aggregate_type,
-    aggregateId: parked.aggregate_id,
-  })
+  await resume(db.knex, parked)
   const resumed = await until('The resumed trace', async () => {
     const traces = await findTraces(jaeger.url, { service: 'orders-api', name: `process ${parked.topic}`, since })
     return traces.find(([span]) => span?.traceId !== traceId) ?? null
@@ -155,12 +150,7 @@ withJaeger(
       return row ?? null
     })
 
-    await requestResume(db.knex, {
-      holder: parked.holder,
-      topic: parked.topic,
-      aggregateType: parked.aggregate_type,
-      aggregateId: parked.aggregate_id,
-    })
+    await resume(db.knex, parked)
     const resumed = await until('The resumed trace', async () => {
       const traces = await findTraces(jaeger.url, { service: 'orders-api', name: `send ${parked.topic}`, since })
       return traces.find((spans) => spans[0]?.traceId !== traceId && named(spans, 'process').length > 0) ?? null
@@ -226,6 +216,12 @@ async function startAll(env: Readonly<Record<string, string>>) {
 function open({ DATABASE_URL = '' }: Readonly<Record<string, string>>) {
   const db = knex({ client: 'pg', connection: DATABASE_URL })
   return { knex: db, [Symbol.asyncDispose]: () => db.destroy() }
+}
+
+/** Asks for a key to go on, by its row in `held_keys`. */
+async function resume(db: Knex, row: Readonly<Record<string, string>>): Promise<void> {
+  const { holder = '', topic = '', aggregate_type: aggregateType = '', aggregate_id: aggregateId = '' } = row
+  expect(await requestResume(db, { holder, topic, aggregateType, aggregateId })).toBe('requested')
 }
 
 /** Makes the group begin anew, at the broker and in its own memory, as after the loss of both. */
