@@ -1,5 +1,5 @@
 /** A Postgres whose disk is full: its tables cannot grow, or its log cannot, which ends it. */
-import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises'
+import { chmod, mkdir, mkdtemp, readFile, rm, symlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from '@jest/globals'
@@ -26,9 +26,13 @@ beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), 'graphql-outbox-full-'))
   await chmod(dir, 0o755)
   volume = await createVolume({ dir, megabytes: 500 })
+  const postgresDir = join(volume.dir, 'postgres')
+  await mkdir(postgresDir)
+  // What the server says goes to another disk: on the full one its last words could be missing.
+  await symlink(join(dir, 'postgres.log'), join(postgresDir, 'postgres.log'))
   // A log of constant size: a full disk stays full.
   const settings = { min_wal_size: '64MB', max_wal_size: '64MB' }
-  stack = await startSystemStack({ postgres: { dir: join(volume.dir, 'postgres'), settings } })
+  stack = await startSystemStack({ postgres: { dir: postgresDir, settings } })
   service = await startService({ name: 'service', roles: ['api', 'relay', 'consumer'], env: stack.env, dir: stack.dir })
   await service.until(true)
   await installShadow(stack.db)
