@@ -14,6 +14,7 @@ import { type Part, provideKafka, providePostgres } from './embedded.ts'
 import { portIsFree } from './free-ports.ts'
 import { kafkaProblems } from './kafka-jars.ts'
 import { endLeftover } from './leftover.ts'
+import { findProgram } from './on-path.ts'
 import { postgresProblem } from './postgres-binaries.ts'
 import { type ServiceProcess, startService } from './service-process.ts'
 import { StackError } from './stack-error.ts'
@@ -47,7 +48,7 @@ export async function runStack(options: StackOptions): Promise<void> {
   if (claim) await rm(join(config.dataDir, 'env'), { force: true })
   if (pidFile)
     await endLeftover({ name: serviceName, pidFile, commandHolds: service.at(-1) ?? '', stopSignal: 'SIGTERM' })
-  await requireAll(config)
+  await requireAll(config, service[0])
   // Here and not only in the service's log: a slip in KAFKA_BROKERS starts a Kafka that nobody wants.
   for (const slip of config.slips) say(slip)
 
@@ -60,7 +61,7 @@ export async function runStack(options: StackOptions): Promise<void> {
   if (servers === null) return
   const [postgres, kafka] = servers
   const env = { DATABASE_URL: postgres.address, KAFKA_BROKERS: kafka.address, ...variables(config, tracing) }
-  if (claim) parts.use(await writeEnvFile(config.dataDir, env, tracing))
+  if (claim) parts.use(await writeEnvFile(config.dataDir, env))
   if (stop.aborted) return
 
   const running = parts.use(
@@ -131,10 +132,16 @@ async function claimFor(config: LocalConfig): Promise<Disposable | null> {
 }
 
 /** Throws {@link StackError} with all that is in the way, before anything is started: settings, ports, programs. */
-async function requireAll(config: LocalConfig): Promise<void> {
+async function requireAll(config: LocalConfig, program: string): Promise<void> {
   const postgres = config.databaseUrl === null ? await postgresProblem() : null
   const kafka = config.kafkaBrokers === null ? await kafkaProblems() : []
-  const problems = [...config.problems, ...(await portProblems(config)), ...(postgres ? [postgres] : []), ...kafka]
+  const problems = [
+    ...config.problems,
+    ...(await portProblems(config)),
+    ...(postgres ? [postgres] : []),
+    ...kafka,
+    ...(findProgram(program) === null ? [`The program ${program} is not there, or cannot be run.`] : []),
+  ]
   if (problems.length > 0) throw new StackError([...problems, ...config.slips].join('\n'))
 }
 
@@ -157,12 +164,17 @@ function compileCache(dataDir: string): Readonly<Record<string, string>> {
 }
 
 /** What goes over the environment that the service inherits: only what it leaves open, or says itself. */
-function variables({ port, adminPort, tracesWait }: LocalConfig, { endpoint }: Tracing): Record<string, string> {
+function variables(
+  { port, adminPort, tracesWait }: LocalConfig,
+  { endpoint, queryUrl, spanMetrics }: Tracing,
+): Record<string, string> {
   return {
     PORT: String(port),
     ADMIN_PORT: String(adminPort),
     ...(endpoint === null ? {} : { OTEL_EXPORTER_OTLP_ENDPOINT: endpoint }),
     OUTBOX_TRACES_WAIT: tracesWait,
+    ...(queryUrl === null ? {} : { JAEGER_URL: queryUrl }),
+    ...(spanMetrics === null ? {} : { JAEGER_SPAN_METRICS: spanMetrics }),
   }
 }
 
@@ -171,19 +183,13 @@ function variables({ port, adminPort, tracesWait }: LocalConfig, { endpoint }: T
  * service was told, password included, and where its traces are. Gone when the
  * servers are, so that nobody looks for them where they were.
  */
-async function writeEnvFile(
-  dataDir: string,
-  env: Readonly<Record<string, string>>,
-  { queryUrl, spanMetrics }: Tracing,
-): Promise<AsyncDisposable> {
+async function writeEnvFile(dataDir: string, env: Readonly<Record<string, string>>): Promise<AsyncDisposable> {
   const all = {
     // A relay that knew another prefix would publish to other topics.
     ...Object.fromEntries(
       Object.entries(inheritedEnv()).flatMap(([name, value]) => (isShared(name) && value ? [[name, value]] : [])),
     ),
     ...env,
-    ...(queryUrl === null ? {} : { JAEGER_URL: queryUrl }),
-    ...(spanMetrics === null ? {} : { JAEGER_SPAN_METRICS: spanMetrics }),
   }
   const lines = Object.entries(all).map(([name, value]) => `${name}=${quoted(value)}\n`)
   const file = join(dataDir, 'env')

@@ -75,6 +75,10 @@ test('where the environment is silent, traces go to the local Jaeger, which need
   const output = await program.says(READY)
   const endpoint = /^OTEL_EXPORTER_OTLP_ENDPOINT=(http:\/\/127\.0\.0\.1:\d+)$/m.exec(output)?.[1]
   expect(output).toMatch(/^OUTBOX_TRACES_WAIT=true$/m)
+  const { JAEGER_URL, JAEGER_SPAN_METRICS } = parseEnv(await readFile(join(where.env.DATA_DIR, 'env'), 'utf8'))
+  expect(JAEGER_URL).toMatch(/^http:/)
+  for (const line of [`JAEGER_URL=${JAEGER_URL}`, `JAEGER_SPAN_METRICS=${JAEGER_SPAN_METRICS}`])
+    expect(output.split('\n')).toContain(line)
   await program.says('The rest goes on without traces')
   expect((await fetch(`${endpoint}/v1/traces`, { method: 'POST', body: 'spans' })).status).toBe(200)
   program.kill('SIGTERM')
