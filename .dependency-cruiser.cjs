@@ -6,7 +6,7 @@ const mayImport = (part, ...allowed) => ({
   to: { path: '^src/', pathNot: [part, ...allowed].map((other) => `^src/${other}(/|\\.ts$)`) },
 })
 
-const ground = 'messaging/(envelope|transport|source|errors|options|json|lifecycle|telemetry)'
+const ground = 'messaging/(envelope|transport|source|errors|options|json|lifecycle|telemetry|transaction)'
 const library = ['messaging/index', 'messaging/kafka/index']
 
 module.exports = {
@@ -26,6 +26,7 @@ module.exports = {
     mayImport('messaging/dead-letters', 'messaging/(outbox|inbox)', ground),
     ...['outbox', 'inbox', 'kafka', 'testing'].map((part) => mayImport(`messaging/${part}`, ground)),
     mayImport('messaging/lifecycle', 'messaging/errors'),
+    mayImport('messaging/transaction', 'messaging/errors'),
     mayImport('messaging/telemetry', 'messaging/(envelope|transport|errors|options|lifecycle)'),
     {
       name: 'only the kafka folder knows a Kafka client',

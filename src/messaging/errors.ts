@@ -55,8 +55,13 @@ export class NotInTransactionError extends MessagingError {
   override readonly name = 'NotInTransactionError'
   readonly code = 'MESSAGING_NOT_IN_TRANSACTION'
 
-  constructor(problem: string, caller = 'appendToOutbox') {
-    super(`${caller} needs a live transaction: ${problem}. Call it inside inTransaction and await it`)
+  /** `caller`: whose call it was, as `appendToOutbox`; `null` where the transaction itself is what is wrong. */
+  constructor(problem: string, caller: string | null = 'appendToOutbox') {
+    super(
+      caller === null
+        ? `The transaction cannot go on: ${problem}`
+        : `${caller} needs a live transaction: ${problem}. Call it inside inTransaction and await it`,
+    )
   }
 }
 

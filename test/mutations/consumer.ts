@@ -7,6 +7,7 @@ const ONE = 'src/messaging/consumer/apply-one.ts'
 const APART = 'src/messaging/consumer/apply-apart.ts'
 const HELD = 'src/messaging/dead-letters/held-keys.ts'
 const REDRIVE = 'src/messaging/consumer/redrive.ts'
+const ATTEMPT = 'src/messaging/consumer/transaction.ts'
 
 const DELIVER = 'test/messaging/consumer/deliver.test.ts'
 const REQUESTS = 'test/messaging/dead-letters/requests.test.ts'
@@ -99,7 +100,7 @@ export const CONSUMER: readonly Mutation[] = [
     name: 'consumer: a stop waits for what another member holds',
     edits: [
       {
-        file: 'src/messaging/consumer/transaction.ts',
+        file: ATTEMPT,
         find: "cancelled.addEventListener('abort', stop, { once: true })",
         replace: '',
       },
@@ -222,5 +223,29 @@ export const CONSUMER: readonly Mutation[] = [
     ],
     test: REQUESTS,
     title: 'requests that are stuck keep none behind them from being carried out, and are told of all together',
+  },
+  {
+    name: 'consumer: a handler may leave a savepoint open',
+    edits: [{ file: ATTEMPT, find: '      requireIntact(trx, state)\n', replace: '' }],
+    test: 'test/messaging/consumer/handler-transactions.test.ts',
+    title: 'a handler that leaves a savepoint open behind it parks its key',
+  },
+  {
+    name: 'consumer: a handler may commit',
+    edits: [{ file: ATTEMPT, find: 'guard.hold()', replace: '' }],
+    test: 'test/messaging/consumer/handler-transactions.test.ts',
+    title: 'a handler that commits by hand parks its key',
+  },
+  {
+    name: 'inbox: marked beside an open savepoint',
+    edits: [
+      {
+        file: 'src/messaging/inbox/process-once.ts',
+        find: "guardOf(trx).inTurn({ name: 'processOnce' }, () => markProcessed(trx, consumer, [event.id]))",
+        replace: '(void guardOf, markProcessed(trx, consumer, [event.id]))',
+      },
+    ],
+    test: 'test/messaging/inbox/process-once.test.ts',
+    title: 'an event is not marked beside an open savepoint, with which the mark could be undone and the effect stand',
   },
 ]

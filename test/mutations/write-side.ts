@@ -4,6 +4,7 @@ import type { Mutation } from './mutation.ts'
 const APPEND = 'src/messaging/outbox/append.ts'
 const QUERIES = 'src/messaging/outbox/queries.ts'
 const TRANSACTION = 'src/messaging/outbox/transaction.ts'
+const GUARD = 'src/messaging/transaction/guard.ts'
 const TESTS = 'test/messaging/outbox/transaction.test.ts'
 
 export const WRITE_SIDE: readonly Mutation[] = [
@@ -31,7 +32,7 @@ export const WRITE_SIDE: readonly Mutation[] = [
     name: 'append: beside an open savepoint',
     edits: [
       {
-        file: 'src/messaging/outbox/enlistment.ts',
+        file: GUARD,
         find: 'return this.#savepoints.length > 0',
         replace: 'return false',
       },
@@ -43,7 +44,7 @@ export const WRITE_SIDE: readonly Mutation[] = [
     name: 'append: a savepoint does not wait for appends',
     edits: [
       {
-        file: 'src/messaging/outbox/enlistment.ts',
+        file: GUARD,
         find: 'return this.#calls.size === 0 ? open() : this.#running.then(open)',
         replace: 'return open()',
       },
@@ -81,8 +82,8 @@ export const WRITE_SIDE: readonly Mutation[] = [
     edits: [
       {
         file: TRANSACTION,
-        find: 'const command = commandOf(await answer)',
-        replace: "const command: string = (await answer, commandOf, 'COMMIT')",
+        find: 'const command = commandOf(await progress.guard.answer)',
+        replace: "const command: string = (await progress.guard.answer, commandOf, 'COMMIT')",
       },
     ],
     test: TESTS,
@@ -94,8 +95,8 @@ export const WRITE_SIDE: readonly Mutation[] = [
       { file: TRANSACTION, find: 'known ?? (await selectTransactionId(trx))', replace: 'known' },
       {
         file: TRANSACTION,
-        find: 'const command = commandOf(await answer)',
-        replace: "const command: string = (await answer, commandOf, 'COMMIT')",
+        find: 'const command = commandOf(await progress.guard.answer)',
+        replace: "const command: string = (await progress.guard.answer, commandOf, 'COMMIT')",
       },
     ],
     test: TESTS,
@@ -149,8 +150,8 @@ export const WRITE_SIDE: readonly Mutation[] = [
     name: 'transaction: commit by hand allowed',
     edits: [
       {
-        file: TRANSACTION,
-        find: "throw new NotInTransactionError('its callback called commit or rollback; return or throw instead')",
+        file: GUARD,
+        find: "throw new NotInTransactionError('its callback called commit or rollback; return or throw instead', null)",
         replace: '',
       },
     ],
@@ -158,8 +159,44 @@ export const WRITE_SIDE: readonly Mutation[] = [
     title: 'refuses a commit by hand, after which nobody could tell the outcome',
   },
   {
+    name: 'transaction: ended by a statement of its callback',
+    edits: [{ file: TRANSACTION, find: 'if (idle.now) throw', replace: 'if (idle.now && false) throw' }],
+    test: TESTS,
+    title: 'a transaction that one of its statements has ended is not reported as committed',
+  },
+  {
+    name: 'savepoint: append that nobody awaits allowed',
+    edits: [
+      {
+        file: TRANSACTION,
+        find: 'const value = await work(savepoint)\n      guard.close()',
+        replace: 'const value = await work(savepoint)\n      guard.letGo()',
+      },
+    ],
+    test: 'test/messaging/outbox/savepoints.test.ts',
+    title: 'a savepoint whose append nobody has awaited is undone and rejects, as a transaction is',
+  },
+  {
+    name: 'append: a savepoint that was open before is not known',
+    edits: [{ file: GUARD, find: '.noteSavepoint(() => trx.isCompleted())', replace: '' }],
+    test: 'test/messaging/outbox/savepoints.test.ts',
+    title: 'refuses it where such a transaction appends first in the savepoint, and only then beside it',
+  },
+  {
+    name: 'append: announced after a rollback without an error',
+    edits: [
+      {
+        file: 'src/messaging/outbox/enlistment.ts',
+        find: 'if (!guard.isRolledBack) parent?.merge(enlistment)',
+        replace: 'parent?.merge(enlistment)',
+      },
+    ],
+    test: 'test/messaging/outbox/savepoints.test.ts',
+    title: 'tells no relay of events that were rolled back without an error: a savepoint',
+  },
+  {
     name: 'transaction: append that nobody awaits allowed',
-    edits: [{ file: TRANSACTION, find: 'enlistment.close()\n', replace: '\n' }],
+    edits: [{ file: GUARD, find: 'if (running) {', replace: 'if (running && false) {' }],
     test: 'test/messaging/outbox/refusals.test.ts',
     title: 'rolls back when an append was not awaited',
   },

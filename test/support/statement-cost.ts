@@ -1,6 +1,6 @@
 /** What a statement costs Postgres: the plan that was carried out, and the pages that it looked at. */
 import type { Knex } from 'knex'
-import { connectionOf } from '../../src/messaging/outbox/connection.ts'
+import { connectionOf } from '../../src/messaging/transaction/connection.ts'
 
 /** A statement as knex tells of it. */
 export interface Statement {

@@ -31,8 +31,10 @@ export interface ReceivedEvent<Type extends string = string, Payload = unknown> 
  * Of the error only its code or class, and the place in the application's code,
  * are stored and logged: its message may hold values of the event. A handler
  * that wants to say more gives its error a `code`, or logs for itself.
- * What it starts it must await: `trx` refuses every use after the handler has
- * returned and its transaction has ended.
+ * What it starts it must await: with a savepoint open or an append running when
+ * it returns it has failed, and `trx` refuses every use after its transaction has
+ * ended. To end that is not the handler's: `commit` and `rollback` throw
+ * {@link NotInTransactionError}, as the transaction may be that of other events too.
  */
 export type Handler<Type extends string = string, Payload = unknown> = (
   trx: Knex.Transaction,

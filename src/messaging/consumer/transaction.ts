@@ -8,10 +8,13 @@
  */
 import type { Knex } from 'knex'
 import type { BackendRef } from '../dead-letters/held-keys.ts'
+import { NotInTransactionError } from '../errors.ts'
 import { type Backoff, backoffMs } from '../lifecycle/backoff.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
 import { errorType } from '../telemetry/attributes.ts'
+import { connectionOf, idleness, type PostgresConnection } from '../transaction/connection.ts'
+import { guardOf } from '../transaction/guard.ts'
 import type { TopicPartition } from '../transport.ts'
 import { type AttemptFailure, type AttemptPhase, classify, HandlerTimeoutError, StoppedError } from './failure.ts'
 import type { StoredOffsets } from './stored-offsets.ts'
@@ -73,15 +76,21 @@ export async function attempt<T>(
     const value = await db.transaction(
       async (trx): Promise<T> => {
         state.phase = 'prepare'
-        state.connection = await connectionOf(trx)
+        const guard = guardOf(trx)
         try {
+          state.connection = await connectionOf(trx)
+          idleness(state.connection)
           if (cancelled.aborted) throw new StoppedError()
+          // A handler that commits by hand would commit what the others of its batch have not done yet.
+          guard.hold()
           const value = await work(attemptOn(trx, state, bounds))
+          guard.close()
           state.isCommitting = true
           return value
         } catch (error) {
           // Kept here: a ROLLBACK that fails would take its place.
           state.failed = { error }
+          guard.letGo()
           throw error
         }
       },
@@ -117,26 +126,19 @@ function sever(state: AttemptState, error: Error): void {
   if (!connection) return
   state.severedFor ??= error
   connection.__knex__disposed = error
-  connection.connection?.stream?.destroy()
+  connection.connection.stream.destroy()
 }
 
 interface AttemptState {
   phase: AttemptPhase
   backend: BackendRef | null
-  connection: Connection | null
+  connection: PostgresConnection | null
   /** Why we have cut it: Knex notes what it sees of that itself. */
   severedFor: Error | null
   /** Whether everything is done but the COMMIT, which Knex sends next. */
   isCommitting: boolean
   failed: { readonly error: unknown } | null
   readonly stored: { readonly where: TopicPartition; readonly nextOffset: bigint }[]
-}
-
-/** node-postgres's client, as far as we look at it. */
-interface Connection {
-  /** Set on a connection that the pool destroys instead of lending it again. */
-  __knex__disposed?: unknown
-  readonly connection?: { readonly stream?: { destroy(): void } }
 }
 
 function attemptOn(trx: Knex.Transaction, state: AttemptState, bounds: AttemptBounds): Attempt {
@@ -148,6 +150,7 @@ function attemptOn(trx: Knex.Transaction, state: AttemptState, bounds: AttemptBo
     async handle(work) {
       state.phase = 'handle'
       await withinTime(work, bounds, (error) => sever(state, error))
+      requireIntact(trx, state)
     },
     finish() {
       state.phase = 'finish'
@@ -157,6 +160,17 @@ function attemptOn(trx: Knex.Transaction, state: AttemptState, bounds: AttemptBo
       state.stored.push({ where, nextOffset })
     },
   }
+}
+
+/**
+ * Throws {@link NotInTransactionError} where a handler has left something
+ * running: with a savepoint that is open the next event's effect would be
+ * undone; and where it has ended the transaction by a statement of its own.
+ */
+function requireIntact(trx: Knex.Transaction, { connection }: AttemptState): void {
+  guardOf(trx).requireSettled()
+  if (connection && idleness(connection).now)
+    throw new NotInTransactionError('a statement of its handler has ended it', null)
 }
 
 async function withinTime(
@@ -234,9 +248,4 @@ async function terminate(db: Knex, { pid, xid }: BackendRef): Promise<boolean> {
     if (error instanceof Error && 'code' in error && error.code === '22023') return true
     throw error
   }
-}
-
-async function connectionOf(trx: Knex.Transaction): Promise<Connection> {
-  const client: { acquireConnection(): Promise<Connection> } = trx.client
-  return await client.acquireConnection()
 }

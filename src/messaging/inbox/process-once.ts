@@ -7,6 +7,7 @@ import type { Knex } from 'knex'
 import { InvalidOptionError } from '../errors.ts'
 import { requireFunction, requireLive, requireObject, requireText } from '../options.ts'
 import { dedupeSpan } from '../telemetry/tracing.ts'
+import { guardOf } from '../transaction/guard.ts'
 import { markProcessed } from './queries.ts'
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i
@@ -23,7 +24,8 @@ export type Delivery = 'processed' | 'duplicate'
  * the database are not covered. Rejects with what `handle` or Postgres rejects
  * with; let the transaction roll back then. Rejects with
  * {@link NotInTransactionError} outside a transaction, where the mark would stand
- * without the effect, and with {@link InvalidOptionError} for an id that is no UUID.
+ * without the effect, and beside an open savepoint of it, with which the mark could
+ * be undone while the effect stands; and with {@link InvalidOptionError} for an id that is no UUID.
  */
 export async function processOnce<Event extends { readonly id: string }>(
   trx: Knex.Transaction,
@@ -39,7 +41,7 @@ export async function processOnce<Event extends { readonly id: string }>(
   }
   requireFunction('handle', handle, 'a function of the transaction and the event')
   return await dedupeSpan(consumer, async (span) => {
-    const fresh = await markProcessed(trx, consumer, [event.id])
+    const fresh = await guardOf(trx).inTurn({ name: 'processOnce' }, () => markProcessed(trx, consumer, [event.id]))
     span.result(fresh.size === 1 ? 'new' : 'duplicate')
     if (fresh.size === 0) return 'duplicate'
     await handle(trx, event)

@@ -9,7 +9,8 @@ import type { DomainEvent, Envelope } from '../envelope.ts'
 import { fromTables, InvalidEventError, InvalidOptionError, RolledBackError } from '../errors.ts'
 import { requireKnown, requireLive, requireWhole, withDefaults } from '../options.ts'
 import { type OpenSpan, startCreate } from '../telemetry/tracing.ts'
-import { type AppendCall, type Enlistment, enlist, holdToOneLock } from './enlistment.ts'
+import { type GuardedCall, guardOf } from '../transaction/guard.ts'
+import { type Enlistment, enlist, holdToOneLock } from './enlistment.ts'
 import { insertEvent, insertEvents, lockAggregates, type StoredEvent, type TracedEvent } from './queries.ts'
 import { type SealedEvent, seal } from './seal.ts'
 import { defaultTopicFor, requireTopicRule, type TopicRule } from './topic-rule.ts'
@@ -67,7 +68,7 @@ export function appendToOutbox(
   events: readonly DomainEvent[],
   options: AppendOptions = {},
 ): Promise<readonly Envelope[]> {
-  const call: AppendCall = {}
+  const call: GuardedCall = { name: 'appendToOutbox' }
   const appended = append(trx, events, options, call)
   call.promise = appended
   return appended
@@ -77,7 +78,7 @@ async function append(
   trx: Knex.Transaction,
   events: readonly DomainEvent[],
   options: AppendOptions,
-  call: AppendCall,
+  call: GuardedCall,
 ): Promise<readonly Envelope[]> {
   const { locked, topicFor, maxEventBytes } = resolveAppendOptions(options)
   requireLive(trx, 'appendToOutbox')
@@ -87,7 +88,7 @@ async function append(
 
   holdToOneLock(trx, new Set(sealed.map(({ aggregate }) => aggregate.type)), locked)
   const enlistment = enlist(trx)
-  return await enlistment.inTurn(call, async () => {
+  return await guardOf(trx).inTurn(call, async () => {
     requireLive(trx, 'appendToOutbox')
     try {
       if (!locked) await lock(trx, sealed, enlistment)

@@ -11,7 +11,7 @@
  */
 import type { Knex } from 'knex'
 import { systemClock } from '../lifecycle/clock.ts'
-import { closeConnection, connectionOf, openConnection, type PostgresConnection } from './connection.ts'
+import { closeConnection, connectionOf, openConnection, type PostgresConnection } from '../transaction/connection.ts'
 
 /** Milliseconds for which an outcome is looked for. */
 export const SETTLE_TIMEOUT_MS = 3_000

@@ -1,19 +1,17 @@
 /**
- * What a transaction has appended so far, and whether it may append more.
+ * What a transaction has appended so far.
  *
  * Each transaction and each savepoint has its own account. A savepoint's is
  * added to the one around it when it is released and forgotten when it is
- * rolled back, so that what is told after the commit is what was committed. All
- * of them share one connection, and Postgres puts a statement into the savepoint
- * that is open when it arrives, whoever sent it: so nothing is appended to an
- * account beside an open savepoint of it.
+ * rolled back, so that what is told after the commit is what was committed.
  */
 import type { Knex } from 'knex'
-import { InvalidEventError, InvalidOptionError, NotInTransactionError } from '../errors.ts'
+import { InvalidEventError, InvalidOptionError } from '../errors.ts'
 import { ATTR_DESTINATION, ATTR_OUTBOX, outboxName } from '../telemetry/attributes.ts'
 import { getInstruments } from '../telemetry/metrics.ts'
+import { commandOf, handleOf } from '../transaction/connection.ts'
+import { guardOf } from '../transaction/guard.ts'
 import { publishCommitted } from './committed.ts'
-import { handleOf, wrapSavepoints } from './connection.ts'
 import type { SealedEvent } from './seal.ts'
 
 /**
@@ -22,21 +20,12 @@ import type { SealedEvent } from './seal.ts'
  */
 export const MAX_LOCKED_AGGREGATES = 1_000
 
-/** One call that appends: the promise that its caller was given. */
-export interface AppendCall {
-  promise?: Promise<unknown>
-}
-
 /** One transaction's or savepoint's account. */
 export class Enlistment {
   readonly #parent: Enlistment | null
   readonly #lanes = new Set<number>()
   readonly #counts = new Map<string, number>()
   readonly #lockedKeys = new Set<string>()
-  #running: Promise<void> = Promise.resolve()
-  readonly #calls = new Set<AppendCall>()
-  #savepoints: (() => boolean)[] = []
-  #closed = false
   #xid: string | null = null
   #eventId: string | null = null
 
@@ -57,45 +46,6 @@ export class Enlistment {
   /** An event that the transaction leaves in the outbox when it commits; `null` while there is none. */
   get eventId(): string | null {
     return this.#eventId
-  }
-
-  /**
-   * Runs `append` after those of this transaction that were called before it:
-   * one connection has one statement at a time, and `seq` follows the calls.
-   * Throws {@link NotInTransactionError} once the transaction has been closed,
-   * and while a savepoint of it is open: the statement would run in that, and be
-   * undone with it.
-   */
-  async inTurn<T>(call: AppendCall, append: () => Promise<T>): Promise<T> {
-    if (this.#closed) throw new NotInTransactionError('its callback has returned')
-    if (this.#isInSavepoint) {
-      throw new NotInTransactionError(
-        "a savepoint of it is open; append with the savepoint's own handle, or await it first",
-      )
-    }
-    const before = this.#running
-    const { promise, resolve } = Promise.withResolvers<void>()
-    this.#running = promise
-    this.#calls.add(call)
-    try {
-      await before
-      return await append()
-    } finally {
-      this.#calls.delete(call)
-      resolve()
-    }
-  }
-
-  /** Opens a savepoint by `open`, after the appends that were called before it; `isOver` tells whether it has ended. */
-  savepoint(open: () => Promise<unknown>, isOver: () => boolean): Promise<unknown> {
-    this.#savepoints.push(isOver)
-    // Knex's own object where nothing has to be waited for: it is more than a promise.
-    return this.#calls.size === 0 ? open() : this.#running.then(open)
-  }
-
-  get #isInSavepoint(): boolean {
-    this.#savepoints = this.#savepoints.filter((isOver) => !isOver())
-    return this.#savepoints.length > 0
   }
 
   /** Reserves room in the lock table. Throws {@link InvalidEventError} beyond {@link MAX_LOCKED_AGGREGATES}. */
@@ -131,19 +81,6 @@ export class Enlistment {
     }
   }
 
-  /** Ends appending. Throws {@link NotInTransactionError} when an append is still running or a savepoint open: nobody awaited it. */
-  close(): void {
-    this.#closed = true
-    if (this.#calls.size > 0) {
-      // Nobody looks at how they end, which says less than this does, and would end the process.
-      for (const { promise } of this.#calls) promise?.catch(() => {})
-      throw new NotInTransactionError('an append was still running when its callback returned')
-    }
-    if (this.#isInSavepoint) {
-      throw new NotInTransactionError('a savepoint of it was still open when its callback returned')
-    }
-  }
-
   /** Tells the process of the commit, and counts. */
   announce(): void {
     if (this.empty) return
@@ -159,7 +96,7 @@ const enlistments = new WeakMap<Knex.Transaction, Enlistment>()
 /**
  * The account of `trx`, opened at the first call. One of a savepoint merges by
  * itself. One of a transaction that `inTransaction` did not open is announced
- * when Knex says that it was committed.
+ * when it has committed.
  */
 export function enlist(trx: Knex.Transaction): Enlistment {
   const known = enlistments.get(trx)
@@ -167,11 +104,15 @@ export function enlist(trx: Knex.Transaction): Enlistment {
 
   const parent = trx.parentTransaction ? enlist(trx.parentTransaction as Knex.Transaction) : null
   const enlistment = open(trx, parent)
-  const committed = () => {
-    if (parent) parent.merge(enlistment)
-    else enlistment.announce()
+  const guard = guardOf(trx)
+  // Knex resolves after a rollback without an error as well, and where COMMIT was answered by ROLLBACK.
+  const released = () => {
+    if (!guard.isRolledBack) parent?.merge(enlistment)
   }
-  trx.executionPromise.then(committed, () => {})
+  const committed = async () => {
+    if (!guard.isRolledBack && commandOf(await guard.answer) !== 'ROLLBACK') enlistment.announce()
+  }
+  trx.executionPromise.then(parent ? released : committed, () => {})
   return enlistment
 }
 
@@ -183,37 +124,7 @@ export function adopt(trx: Knex.Transaction): Enlistment {
 function open(trx: Knex.Transaction, parent: Enlistment | null): Enlistment {
   const enlistment = new Enlistment(parent)
   enlistments.set(trx, enlistment)
-  watchSavepoints(trx, enlistment)
   return enlistment
-}
-
-/** Sees each savepoint of `trx` that is opened from now on, and those within it. */
-function watchSavepoints(trx: Knex.Transaction, enlistment: Enlistment): void {
-  wrapSavepoints(trx, (original) => (callback, ...rest) => {
-    let savepoint: Knex.Transaction | null = null
-    let hasEnded = false
-    const begun = (inner: unknown) => {
-      savepoint = inner as Knex.Transaction
-      enlist(savepoint)
-    }
-    const ended = () => {
-      hasEnded = true
-    }
-    // Of one that has a handle Knex says so as soon as its end is sent.
-    const isOver = () => hasEnded || savepoint?.isCompleted() === true
-    if (typeof callback !== 'function') {
-      const opened = enlistment.savepoint(() => original(callback, ...rest), isOver)
-      opened.then(begun, ended)
-      return opened
-    }
-    const enlisted = (inner: unknown): unknown => {
-      begun(inner)
-      return callback(inner)
-    }
-    const opened = enlistment.savepoint(() => original(enlisted, ...rest), isOver)
-    opened.then(ended, ended)
-    return opened
-  })
 }
 
 const lockingByHandle = new WeakMap<object, Map<string, boolean>>()

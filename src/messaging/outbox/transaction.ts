@@ -13,8 +13,9 @@ import { CommitUnknownError, InvalidOptionError, NotInTransactionError, RolledBa
 import { backoffMs } from '../lifecycle/backoff.ts'
 import { systemClock } from '../lifecycle/clock.ts'
 import { requireFunction, requireKnown, requirePostgres } from '../options.ts'
+import { commandOf, connectionOf, idleness } from '../transaction/connection.ts'
+import { guardOf, type TransactionGuard } from '../transaction/guard.ts'
 import { type DoubtfulCommit, historyOf, settleCommit } from './commit-outcome.ts'
-import { commandOf, connectionOf, idleness } from './connection.ts'
 import { adopt, type Enlistment } from './enlistment.ts'
 import { selectTransactionId } from './queries.ts'
 
@@ -69,7 +70,7 @@ export async function inTransaction<T>(
   if (db.isTransaction) {
     const rule = 'left out in a transaction: a savepoint has the isolation of that'
     if (isolation !== undefined) throw new InvalidOptionError('isolation', isolation, rule)
-    return await db.transaction(work)
+    return await runWithin(db as Knex.Transaction, work)
   }
 
   for (let attempt = 1; ; attempt += 1) {
@@ -95,6 +96,7 @@ interface Committing<T> {
   readonly phase: 'committing'
   readonly value: T
   readonly enlistment: Enlistment
+  readonly guard: TransactionGuard
   readonly commit: Commit
 }
 
@@ -103,8 +105,29 @@ type Commit = DoubtfulCommit | 'nothing written'
 
 interface State<T> {
   progress: Progress<T>
-  /** Set when COMMIT is sent: what Knex makes of the answer to it. Never rejects. */
-  answer: Promise<unknown>
+}
+
+/** Runs `work` in a savepoint of `trx`, held to what a transaction is held to. */
+async function runWithin<T>(trx: Knex.Transaction, work: (savepoint: Knex.Transaction) => Promise<T>): Promise<T> {
+  // Before the savepoint: what is called beside it is to see it.
+  guardOf(trx)
+  let failed = false
+  const value = await trx.transaction(async (savepoint) => {
+    const guard = guardOf(savepoint)
+    guard.hold()
+    try {
+      const value = await work(savepoint)
+      guard.close()
+      return value
+    } catch (error) {
+      failed = true
+      guard.letGo()
+      throw error
+    }
+  })
+  // Knex resolves where the callback has rejected with undefined.
+  if (failed) throw new RolledBackError({ reason: 'its callback failed' })
+  return value
 }
 
 async function runOnce<T>(
@@ -112,7 +135,7 @@ async function runOnce<T>(
   work: (trx: Knex.Transaction) => Promise<T>,
   { isolation }: TransactionOptions,
 ): Promise<T> {
-  const state: State<T> = { progress: { phase: 'beginning' }, answer: Promise.resolve() }
+  const state: State<T> = { progress: { phase: 'beginning' } }
   const config = isolation === undefined ? {} : { isolationLevel: isolation }
   try {
     await db.transaction(async (trx) => {
@@ -122,6 +145,7 @@ async function runOnce<T>(
         return await prepare(trx, work, state)
       } catch (error) {
         state.progress = { phase: 'failed', error }
+        guardOf(trx).letGo()
         throw error
       }
     }, config)
@@ -137,15 +161,18 @@ async function prepare<T>(
   work: (trx: Knex.Transaction) => Promise<T>,
   state: State<T>,
 ): Promise<void> {
-  await discardUncleanConnection(trx)
-  leaveTheEndToUs(trx, state)
+  const idle = await discardUncleanConnection(trx)
+  const guard = guardOf(trx)
   const enlistment = adopt(trx)
 
   state.progress = { phase: 'working' }
+  // Only the callback's end ends the transaction: a commit by hand resolves even when the connection was dead.
+  guard.hold()
   const value = await work(trx)
-  enlistment.close()
+  guard.close()
+  if (idle.now) throw new NotInTransactionError('one of its statements has ended it; leave that to inTransaction', null)
   const commit = await findable(trx, enlistment)
-  state.progress = { phase: 'committing', value, enlistment, commit }
+  state.progress = { phase: 'committing', value, enlistment, guard, commit }
 }
 
 /** By what the transaction can be found again. An append has told its id; otherwise it takes one more statement. */
@@ -159,9 +186,9 @@ async function findable(trx: Knex.Transaction, { xid: known, eventId }: Enlistme
 }
 
 /** Knex resolved, which says little: also for a COMMIT that was a rollback, and for a callback that rejects with undefined. */
-async function afterCommit<T>(db: Knex, { progress, answer }: State<T>): Promise<T> {
+async function afterCommit<T>(db: Knex, { progress }: State<T>): Promise<T> {
   if (progress.phase !== 'committing') throw new RolledBackError({ reason: 'its callback failed' })
-  const command = commandOf(await answer)
+  const command = commandOf(await progress.guard.answer)
   if (command === 'ROLLBACK') throw new RolledBackError()
   if (command !== 'COMMIT') return await settle(db, progress, new Error('The answer to COMMIT was not understood'))
   return announced(progress)
@@ -194,9 +221,10 @@ function announced<T>({ enlistment, value }: Committing<T>): T {
 /**
  * Sees to it that a connection which is not idle when the transaction ends is
  * destroyed and not lent again: Knex gives up waiting for ROLLBACK after five
- * seconds, and a timeout of the client leaves its statement running.
+ * seconds, and a timeout of the client leaves its statement running. Resolves to
+ * whether it is idle, from now on.
  */
-async function discardUncleanConnection(trx: Knex.Transaction): Promise<void> {
+async function discardUncleanConnection(trx: Knex.Transaction): Promise<{ readonly now: boolean }> {
   const connection = await connectionOf(trx)
   const idle = idleness(connection)
   const check = () => {
@@ -206,28 +234,7 @@ async function discardUncleanConnection(trx: Knex.Transaction): Promise<void> {
   }
   // Runs before the connection is back in the pool, which takes more turns of the promise queue.
   trx.executionPromise.then(check, check)
-}
-
-/**
- * Only the callback's end ends the transaction: a commit by hand resolves even
- * when the connection was dead. Keeps the answer to COMMIT, which Knex drops.
- */
-function leaveTheEndToUs(trx: Knex.Transaction, state: State<unknown>): void {
-  const { commit, rollback } = trx
-  const refuseByHand = () => {
-    if (state.progress.phase !== 'working') return
-    throw new NotInTransactionError('its callback called commit or rollback; return or throw instead')
-  }
-  trx.commit = (value) => {
-    refuseByHand()
-    const answer = commit(value)
-    state.answer = Promise.resolve(answer)
-    return answer
-  }
-  trx.rollback = (error) => {
-    refuseByHand()
-    return rollback(error)
-  }
+  return idle
 }
 
 function isConflict(error: unknown): boolean {

@@ -13,8 +13,8 @@ import { type Running, run } from '../lifecycle/running.ts'
 import { Wake } from '../lifecycle/wake.ts'
 import { requireKnown, requireLogger, requirePostgres, requireWhole, withDefaults } from '../options.ts'
 import { untraced } from '../telemetry/tracing.ts'
+import { closeConnection, openConnection, type PostgresConnection } from '../transaction/connection.ts'
 import { onCommitted } from './committed.ts'
-import { closeConnection, openConnection, type PostgresConnection } from './connection.ts'
 
 /** The channel that relays `listen` on. */
 export const WAKE_CHANNEL = 'outbox_wake'

@@ -9,9 +9,9 @@ import type { Knex } from 'knex'
 import { type Backoff, backoffMs } from '../lifecycle/backoff.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
-import { closeConnection, openConnection } from '../outbox/connection.ts'
 import { lanesOfBitmap, WAKE_CHANNEL } from '../outbox/wake-notifier.ts'
 import { untraced } from '../telemetry/tracing.ts'
+import { closeConnection, openConnection } from '../transaction/connection.ts'
 
 /** Milliseconds between two probes. */
 const PROBE_MS = 10_000

@@ -3,6 +3,7 @@ import type { Knex } from 'knex'
 import { v7 as uuidv7 } from 'uuid'
 import { processOnce } from '../../../src/messaging/inbox/process-once.ts'
 import { markProcessed, markSkipped, selectOffset, storeOffset } from '../../../src/messaging/inbox/queries.ts'
+import { inTransaction } from '../../../src/messaging/outbox/transaction.ts'
 import { createTestDatabase } from '../../support/database.ts'
 import { untilLockWait } from '../../support/sessions.ts'
 import { createEffects, effectsOf } from '../consumer/setting.ts'
@@ -34,6 +35,24 @@ test('an event is marked in a transaction or not at all: the mark would stand wi
 
   await expect(outside).rejects.toMatchObject({ code: 'MESSAGING_NOT_IN_TRANSACTION' })
   await expect(outside).rejects.toThrow('processOnce needs a live transaction: it was given a plain Knex handle')
+  expect(await effectsOf(db)).toEqual([])
+})
+
+test('an event is not marked beside an open savepoint, with which the mark could be undone and the effect stand', async () => {
+  await using database = await createTestDatabase()
+  const { db } = database
+  await createEffects(db)
+  const event = { id: uuidv7() }
+
+  const beside = db.transaction(async (trx) => {
+    const optional = inTransaction(trx, async (savepoint) => {
+      await savepoint.raw('select 1')
+      throw new Error('optional')
+    }).catch(() => {})
+    await Promise.all([optional, processOnce(trx, 'one', event, apply)])
+  })
+
+  await expect(beside).rejects.toThrow('processOnce needs a live transaction: a savepoint of it is open')
   expect(await effectsOf(db)).toEqual([])
 })
 

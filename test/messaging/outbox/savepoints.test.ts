@@ -2,6 +2,7 @@
 import { expect, test } from '@jest/globals'
 import type { Knex } from 'knex'
 import { appendToOutbox } from '../../../src/messaging/outbox/append.ts'
+import { type Committed, onCommitted } from '../../../src/messaging/outbox/committed.ts'
 import { inTransaction } from '../../../src/messaging/outbox/transaction.ts'
 import { createTestDatabase } from '../../support/database.ts'
 import { orderEvent } from '../../support/events.ts'
@@ -70,6 +71,37 @@ test('refuses it in a transaction that Knex has begun as well', async () => {
   expect(await stored(db)).toEqual([])
 })
 
+test.each<[string, (trx: Knex.Transaction) => Promise<unknown>]>([
+  [
+    'in the savepoint, and only then beside it',
+    (trx) =>
+      undone(trx, async (savepoint) => {
+        await append(savepoint, 'undone')
+        await append(trx, 'lost')
+      }),
+  ],
+  ['beside the savepoint', (trx) => Promise.all([undone(trx), append(trx, 'lost')])],
+])('refuses it where such a transaction appends first %s', async (_, work) => {
+  await using database = await createTestDatabase()
+  const { db } = database
+
+  await expect(db.transaction(work)).rejects.toMatchObject(besideSavepoint)
+  expect(await stored(db)).toEqual([])
+})
+
+test("a savepoint that could not be opened is in nobody's way", async () => {
+  await using database = await createTestDatabase()
+  const { db } = database
+
+  await inTransaction(db, async (trx) => {
+    const options = { isolationLevel: 'none' as 'serializable' }
+    expect(() => trx.transaction(async () => {}, options)).toThrow('Invalid isolationLevel')
+    await append(trx, 'a')
+  })
+
+  expect(await stored(db)).toEqual(['a'])
+})
+
 test('opens a savepoint after the appends that were called before it, and undoes none of them', async () => {
   await using database = await createTestDatabase()
   const { db } = database
@@ -114,4 +146,103 @@ test('commits nothing of a transaction whose savepoint nobody has awaited', asyn
 
   await expect(committed).rejects.toThrow('a savepoint of it was still open when its callback returned')
   expect(await stored(db)).toEqual([])
+})
+
+test('a savepoint whose append nobody has awaited is undone and rejects, as a transaction is', async () => {
+  await using database = await createTestDatabase()
+  const { db } = database
+
+  await inTransaction(db, async (trx) => {
+    await append(trx, 'a')
+    const inner = inTransaction(trx, async (savepoint) => {
+      void append(savepoint, 'half')
+    })
+    await expect(inner).rejects.toThrow('it was still running when the callback of its transaction returned')
+  })
+
+  expect(await stored(db)).toEqual(['a'])
+})
+
+test.each<[string, (savepoint: Knex.Transaction) => unknown]>([
+  ['a commit', (savepoint) => savepoint.commit()],
+  ['a rollback', (savepoint) => savepoint.rollback()],
+])('refuses %s by hand of a savepoint, after which its callback would speak for nothing', async (_, end) => {
+  await using database = await createTestDatabase()
+  const { db } = database
+
+  await inTransaction(db, async (trx) => {
+    const inner = inTransaction(trx, async (savepoint) => {
+      await append(savepoint, 'undone')
+      await end(savepoint)
+    })
+    await expect(inner).rejects.toThrow('its callback called commit or rollback')
+    await append(trx, 'b')
+  })
+
+  expect(await stored(db)).toEqual(['b'])
+})
+
+test('a savepoint whose callback rejects with nothing at all was rolled back, and says so', async () => {
+  await using database = await createTestDatabase()
+  const { db } = database
+
+  await inTransaction(db, async (trx) => {
+    const inner = inTransaction(trx, async (savepoint) => {
+      await append(savepoint, 'undone')
+      throw undefined
+    })
+    await expect(inner).rejects.toMatchObject({ code: 'MESSAGING_ROLLED_BACK' })
+  })
+
+  expect(await stored(db)).toEqual([])
+})
+
+test('a savepoint takes a callback that returns no promise, as a transaction does', async () => {
+  await using database = await createTestDatabase()
+  const work = (() => 5) as unknown as () => Promise<number>
+
+  const outcome = await inTransaction(database.db, async (trx) => [
+    await inTransaction(trx, work),
+    await trx('outbox').count(),
+  ])
+
+  expect(outcome).toEqual([5, [{ count: '0' }]])
+})
+
+test.each<[string, (db: Knex) => Promise<unknown>]>([
+  [
+    'a savepoint',
+    (db) =>
+      inTransaction(db, async (trx) => {
+        const savepoint = await trx.transaction()
+        await append(savepoint, 'undone')
+        await savepoint.rollback()
+      }),
+  ],
+  [
+    'a transaction that Knex has begun',
+    (db) =>
+      db.transaction(async (trx) => {
+        await append(trx, 'undone')
+        await trx.rollback()
+      }),
+  ],
+  [
+    'a transaction of which a statement had failed and Knex calls committed',
+    (db) =>
+      db.transaction(async (trx) => {
+        await append(trx, 'undone')
+        await trx.raw('select 1 / 0').catch(() => {})
+      }),
+  ],
+])('tells no relay of events that were rolled back without an error: %s', async (_, work) => {
+  await using database = await createTestDatabase()
+  const told: Committed[] = []
+  using _subscription = onCommitted((message) => told.push(message))
+
+  await work(database.db)
+  await inTransaction(database.db, async (trx) => await append(trx, 'b'))
+
+  expect(told).toHaveLength(1)
+  expect(await stored(database.db)).toEqual(['b'])
 })

@@ -100,6 +100,23 @@ test.each(['commit', 'rollback'] as const)(
   },
 )
 
+test.each(['commit', 'rollback'])(
+  'a transaction that one of its statements has ended is not reported as committed: %s',
+  async (statement) => {
+    await using database = await createTestDatabase()
+    const told: Committed[] = []
+    using _subscription = onCommitted((message) => told.push(message))
+
+    const ended = inTransaction(database.db, async (trx) => {
+      await appendOne(trx)
+      await trx.raw(statement)
+    })
+
+    await expect(ended).rejects.toThrow('one of its statements has ended it')
+    expect(told).toEqual([])
+  },
+)
+
 test('rejects, stores nothing and goes on when the backend is killed in the middle (D2, F3)', async () => {
   await using database = await createTestDatabase()
   const pool = database.createPool({ pool: { min: 0, max: 1 } })
