@@ -75,7 +75,7 @@ test.each<[string, (trx: Knex.Transaction) => Promise<unknown>]>([
   [
     'in the savepoint, and only then beside it',
     (trx) =>
-      undone(trx, async (savepoint) => {
+      trx.transaction(async (savepoint) => {
         await append(savepoint, 'undone')
         await append(trx, 'lost')
       }),
