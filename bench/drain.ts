@@ -10,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type Admin, Kafka, logLevel } from 'kafkajs'
 import knex, { type Knex } from 'knex'
 import { startKafka } from '../src/local/kafka.ts'
-import { startPostgres } from '../src/local/postgres.ts'
+import { type Postgres, startPostgres } from '../src/local/postgres.ts'
 import { publishCommitted } from '../src/messaging/outbox/committed.ts'
 import { LANE_COUNT } from '../src/messaging/outbox/lane.ts'
 import { migrate } from '../src/messaging/schema/migrate.ts'
@@ -31,6 +31,20 @@ export interface DrainOptions extends BacklogShape {
   readonly rounds: number
   readonly partitions: number
   readonly contenders: readonly Contender[]
+  /**
+   * Whether the contenders of a round drain at the same time, each from a database
+   * of its own, so that whatever the machine does falls on all of them alike. For
+   * CPU of processes of their own: rates are then those of sharing the machine.
+   * Without, one after the other, by turns.
+   * @defaultValue false
+   */
+  readonly together?: boolean
+  /**
+   * Milliseconds in which each contender is seen doing nothing before the backlog
+   * comes. What that costs is then told apart from what the events cost.
+   * @defaultValue 0, all of it is counted to the events
+   */
+  readonly idleMs?: number
   /** Whether a contender's end counts as its work: what it does afterwards that it could have done before. @defaultValue false */
   readonly untilStopped?: boolean
   /** Milliseconds between the warm-up and what is counted, for what a contender does on a beat of its own. @defaultValue 0 */
@@ -46,6 +60,8 @@ export interface Drain {
   readonly seconds: number
   /** Microseconds of CPU for each event: of this process, all threads, or of the contender's own. */
   readonly cpuMicrosPerEvent: number
+  /** Microseconds of CPU for each second, events or not; 0 where that was not told apart. */
+  readonly idleMicrosPerSecond: number
   /** Why this is no figure; empty when it is one. */
   readonly faults: readonly string[]
 }
@@ -59,61 +75,128 @@ export async function benchDrain(options: DrainOptions): Promise<readonly Drain[
   options.progress('starting Postgres and Kafka')
   await using postgres = await startPostgres({ dir: join(folder.path, 'postgres') })
   await using kafka = await startKafka({ dir: join(folder.path, 'kafka') })
-  const db = knex({ client: 'pg', connection: postgres.url(), pool: { min: 1, max: 4 } })
-  await using _pool = { [Symbol.asyncDispose]: () => db.destroy() }
-
-  await migrate(db, messagingMigrations, 'messaging')
+  await using scope = new AsyncDisposableStack()
+  const groups = options.together ? [options.contenders] : options.contenders.map((contender) => [contender])
   options.progress(`making ${options.events} events`)
-  await prepareBacklog(db, options)
-  await createTextbookOutbox(db)
-  const ground = { db, databaseUrl: postgres.url(), brokers: kafka.brokers, partitions: options.partitions }
+  const places: Place[] = []
+  for (const index of Array(options.together ? options.contenders.length : 1).keys()) {
+    places.push(await preparePlace(postgres, scope, { name: `bench_${index}`, shape: options }))
+  }
+
   const drains: Drain[] = []
   for (let round = 0; round < options.rounds; round += 1) {
     // By turns also within a round: whoever goes first never stays first, and nobody always comes after the same one.
-    const turned = rotate(options.contenders, round >> 1)
-    const order = round % 2 === 0 ? turned : turned.reverse()
-    for (const contender of order) {
-      const topic = `bench-${round}-${contender.name.replaceAll(/[^a-z0-9]+/g, '-')}.order.events`
-      const drain = await runRound(contender, { ...ground, topic }, options)
-      const rate = Math.round(drain.events / drain.seconds)
-      options.progress(
-        `round ${round + 1}/${options.rounds}  ${contender.name}: ${rate} events/s ${drain.faults[0] ?? ''}`,
-      )
-      drains.push(drain)
+    const turned = rotate(groups, round >> 1)
+    for (const group of round % 2 === 0 ? turned : turned.reverse()) {
+      const heats = group.map((contender, index): Heat => {
+        const topic = `bench-${round}-${contender.name.replaceAll(/[^a-z0-9]+/g, '-')}.order.events`
+        const place = places[(index + round) % places.length] as Place
+        return { contender, ground: { ...place, brokers: kafka.brokers, partitions: options.partitions, topic } }
+      })
+      for (const drain of await runHeats(heats, options)) {
+        const rate = Math.round(drain.events / drain.seconds)
+        const cpu = drain.cpuMicrosPerEvent.toFixed(1)
+        options.progress(
+          `round ${round + 1}/${options.rounds}  ${drain.contender}: ${rate} events/s, ${cpu} µs CPU/event ${drain.faults[0] ?? ''}`,
+        )
+        drains.push(drain)
+      }
     }
   }
   return drains
 }
 
-async function runRound(contender: Contender, ground: Ground, options: DrainOptions): Promise<Drain> {
-  const { db } = ground
-  const events = Math.max(1, Math.round(options.events * contender.share))
-  const { table, sampledPercent } = contender
+/** A database with the events that outboxes are filled with. */
+type Place = Pick<Ground, 'db' | 'databaseUrl'>
+
+/** One contender at work on one ground. */
+interface Heat {
+  readonly contender: Contender
+  readonly ground: Ground
+}
+
+async function preparePlace(
+  postgres: Postgres,
+  scope: AsyncDisposableStack,
+  { name, shape }: { name: string; shape: BacklogShape },
+): Promise<Place> {
+  await using server = connect(postgres.url())
+  await server.db.raw('create database ??', [name])
+  const { db } = scope.use(connect(postgres.url(name)))
+  await migrate(db, messagingMigrations, 'messaging')
+  await prepareBacklog(db, shape)
+  await createTextbookOutbox(db)
+  return { db, databaseUrl: postgres.url(name) }
+}
+
+function connect(url: string) {
+  const db = knex({ client: 'pg', connection: url, pool: { min: 1, max: 4 } })
+  return { db, [Symbol.asyncDispose]: () => db.destroy() }
+}
+
+/** Lets all of `heats` drain at the same time. They keep in step: what is not counted of one disturbs none that is. */
+async function runHeats(heats: readonly Heat[], options: DrainOptions): Promise<readonly Drain[]> {
   const { warmEvents } = options
+  await using scope = new AsyncDisposableStack()
+  const warm = await Promise.all(
+    heats.map(async (heat) => ({ ...heat, running: await warmUp(heat, { warmEvents, scope }) })),
+  )
+  await sleep(options.settleMs ?? 0)
+  const idle = await Promise.all(warm.map(({ running }) => idleMicros(running, options.idleMs ?? 0)))
+
+  const filled = await Promise.all(
+    warm.map(async (heat) => {
+      const { table, share, sampledPercent } = heat.contender
+      const events = Math.max(1, Math.round(options.events * share))
+      await fill(heat.ground.db, table, { from: warmEvents, to: warmEvents + events, sampledPercent })
+      return { ...heat, events, cpuBefore: await cpuMicrosOf(heat.running) }
+    }),
+  )
+  const measured = await Promise.all(
+    filled.map(async ({ contender, ground, running, events, cpuBefore }, index) => {
+      const from = performance.now()
+      running.wake?.()
+      await drained(ground.db, contender.table, { last: warmEvents + events - 1, withinMs: WITHIN_MS })
+      const seconds = (performance.now() - from) / 1_000
+      if (options.untilStopped) await running.stop()
+      const idleMicrosPerSecond = idle[index] ?? 0
+      const cpuMicros = (await cpuMicrosOf(running)) - cpuBefore - seconds * idleMicrosPerSecond
+      return { contender, ground, events, seconds, cpuMicrosPerEvent: cpuMicros / events, idleMicrosPerSecond }
+    }),
+  )
+  const drains: Drain[] = []
+  for (const { contender, ground, ...figures } of measured) {
+    const faults = await faultsOf({ ...ground, table: contender.table })
+    drains.push({ contender: contender.name, ...figures, faults })
+  }
+  return drains
+}
+
+/** Resolves once it has published the events that are not counted. It ends, and its topic with it, with `scope`. */
+async function warmUp(
+  { contender, ground }: Heat,
+  { warmEvents, scope }: { warmEvents: number; scope: AsyncDisposableStack },
+): Promise<Started> {
+  const { db } = ground
+  const { table, sampledPercent } = contender
   await emptyOutbox(db, table)
+  scope.defer(() => deleteTopic(ground))
   await createTopic(ground)
   const running = await contender.start(ground)
-  try {
-    await fill(db, table, { from: 0, to: warmEvents, sampledPercent })
-    running.wake?.()
-    await drained(db, table, { last: warmEvents - 1, withinMs: WITHIN_MS })
-    await sleep(options.settleMs ?? 0)
+  scope.defer(() => running.stop())
+  await fill(db, table, { from: 0, to: warmEvents, sampledPercent })
+  running.wake?.()
+  await drained(db, table, { last: warmEvents - 1, withinMs: WITHIN_MS })
+  return running
+}
 
-    const to = warmEvents + events
-    await fill(db, table, { from: warmEvents, to, sampledPercent })
-    const cpuBefore = await cpuMicrosOf(running)
-    const from = performance.now()
-    running.wake?.()
-    await drained(db, table, { last: to - 1, withinMs: WITHIN_MS })
-    const seconds = (performance.now() - from) / 1_000
-    if (options.untilStopped) await running.stop()
-    const cpuMicros = (await cpuMicrosOf(running)) - cpuBefore
-    const faults = await faultsOf({ ...ground, table })
-    return { contender: contender.name, events, seconds, cpuMicrosPerEvent: cpuMicros / events, faults }
-  } finally {
-    await running.stop()
-    await deleteTopic(ground)
-  }
+/** Microseconds of CPU in a second in which nothing is to be done, looked at for `ms`; 0 where nobody looks. */
+async function idleMicros(running: Started, ms: number): Promise<number> {
+  if (ms === 0) return 0
+  const before = await cpuMicrosOf(running)
+  const from = performance.now()
+  await sleep(ms)
+  return (((await cpuMicrosOf(running)) - before) / (performance.now() - from)) * 1_000
 }
 
 async function cpuMicrosOf(running: Started): Promise<number> {

@@ -19,6 +19,9 @@ export const TELEMETRY_WARM_EVENTS = 20_000
  */
 export const TELEMETRY_SETTLE_MS = 6_000
 
+/** Milliseconds in which a relay at rest is looked at: what comes once a second comes ten times. */
+export const TELEMETRY_IDLE_MS = 10_000
+
 /** A collector that runs. */
 export interface Collector extends AsyncDisposable {
   readonly url: string
