@@ -18,8 +18,8 @@ export type RelayProcessData = Pick<Ground, 'databaseUrl' | 'brokers' | 'topic'>
 /** What it can be told afterwards: that events were committed; to measure itself; to end. The latter two it answers with microseconds of its CPU. */
 export type RelayProcessCommand = 'wake' | 'measure' | 'stop'
 
-/** Milliseconds between two scrapes, which are a part of what metrics cost. */
-const SCRAPE_MS = 5_000
+/** Milliseconds between two scrapes, which are a part of what metrics cost: as `observability/prometheus.yaml` has it. */
+const SCRAPE_MS = 15_000
 
 const [data] = (await once(process, 'message')) as [RelayProcessData]
 const db = knex({ client: 'pg', connection: data.databaseUrl, pool: { min: 1, max: 4 } })

@@ -19,8 +19,8 @@ export const TELEMETRY_WARM_EVENTS = 20_000
  */
 export const TELEMETRY_SETTLE_MS = 6_000
 
-/** Milliseconds in which a relay at rest is looked at: what comes once a second comes ten times. */
-export const TELEMETRY_IDLE_MS = 10_000
+/** Milliseconds in which a relay at rest is looked at: a scrape, and what comes once a second as often as that. */
+export const TELEMETRY_IDLE_MS = 15_000
 
 /** A collector that runs. */
 export interface Collector extends AsyncDisposable {

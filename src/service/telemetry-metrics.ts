@@ -12,7 +12,7 @@ import { type MetricFamily, mergeFamilies, toFamilies, withoutGauges } from './t
 import { writePrometheusText } from './telemetry-prometheus.ts'
 import { METRICS_CHANNEL, type ThreadReport } from './telemetry-threads.ts'
 
-/** Milliseconds of silence after which a thread counts as dead. It pushes each second. */
+/** Milliseconds of silence after which a thread counts as dead. It pushes every two seconds. */
 const SILENT_AFTER_MS = 10_000
 
 interface ThreadState extends ThreadReport {

@@ -1,7 +1,7 @@
 /**
- * How a worker thread's metrics reach the main thread: pushed each second, and
+ * How a worker thread's metrics reach the main thread: pushed every two seconds, and
  * once more at the end. A scrape then waits for nobody, and a thread that dies
- * loses one second of counts.
+ * loses two seconds of counts.
  */
 
 import { randomUUID } from 'node:crypto'
@@ -16,7 +16,7 @@ import {
 import { type MetricFamily, toFamilies } from './telemetry-merge.ts'
 
 /** Milliseconds between two pushes. */
-const PUSH_MS = 1_000
+const PUSH_MS = 2_000
 
 /** The channel's name. Channels of this kind stay within the process. */
 export const METRICS_CHANNEL = 'graphql-outbox:metrics'
