@@ -56,9 +56,10 @@ export function requireWhole(option: string, value: unknown): void {
   }
 }
 
-/** Throws {@link InvalidOptionError} unless `value` is text, and not empty. */
+/** Throws {@link InvalidOptionError} unless `value` is text, not empty, and without the zero character that Postgres stores nowhere. */
 export function requireText(option: string, value: unknown, rule = 'text, not empty'): void {
   if (typeof value !== 'string' || value === '') throw new InvalidOptionError(option, value, rule)
+  if (value.includes('\0')) throw new InvalidOptionError(option, value, `${rule}, without a zero character`)
 }
 
 /** Throws {@link InvalidOptionError} unless `value` is one of `allowed`. */

@@ -210,6 +210,11 @@ test.each<[string, () => unknown]>([
   ['event.id', () => processOnce(trx, 'summary', { id: '7' }, async () => {})],
   ['handle', () => processOnce(trx, 'summary', { id: ID }, wrong(undefined))],
   ['createTopics.partitions', () => startRelay({ db, publisher, createTopics: wrong({ partitions: 3 }) })],
+  ['name', () => startConsumer({ ...consumer, name: 'a\0' })],
+  ['consumer', () => processOnce(trx, 'a\0', { id: ID }, async () => {})],
+  ['holder', () => listHeldKeys(db, { holder: 'a\0' })],
+  ['topic', () => listDeadLetters(db, { topic: 'a\0' })],
+  ['aggregateId', () => requestSkip(db, { ...key, aggregateId: 'a\0' })],
 ])(
   'a part that is missing, or is something else, is refused by its name before anything runs: %s',
   async (option, call) => {
