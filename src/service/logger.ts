@@ -8,6 +8,7 @@ import { isSpanContextValid, trace } from '@opentelemetry/api'
 import pino from 'pino'
 import { isDatabaseUnavailable } from '../graphql/database-failure.ts'
 import type { Logger } from '../messaging/index.ts'
+import { stackFrames } from '../messaging/telemetry/stack-frames.ts'
 import type { LogLevel } from './config.ts'
 
 /** Whose lines these are. */
@@ -123,11 +124,9 @@ function pick(error: Error, names: readonly string[]): Record<string, unknown> {
   )
 }
 
-/** Where it was thrown, without the message that begins a stack. */
-function frames({ stack = '' }: Error): string {
-  return stack
-    .split('\n')
-    .filter((line) => /^\s+at /.test(line))
+/** Where it was thrown. */
+function frames(error: Error): string {
+  return stackFrames(error)
     .map((line) => line.trim())
     .slice(0, 12)
     .join('\n')

@@ -6,6 +6,7 @@
  */
 import type { ReadableSpan, SpanProcessor } from '@opentelemetry/sdk-trace'
 import { ATTR_EXCEPTION_MESSAGE, ATTR_EXCEPTION_STACKTRACE, ATTR_URL_QUERY } from '@opentelemetry/semantic-conventions'
+import { stackFrames } from '../messaging/telemetry/stack-frames.ts'
 
 /** The conventions' word for what was taken out of an address. */
 const REDACTED = 'REDACTED'
@@ -18,19 +19,11 @@ export const withoutSecrets: SpanProcessor = {
     if (attributes[ATTR_URL_QUERY] !== undefined) attributes[ATTR_URL_QUERY] = REDACTED
     delete status.message
     for (const { attributes: said = {} } of events) {
+      const { [ATTR_EXCEPTION_MESSAGE]: message, [ATTR_EXCEPTION_STACKTRACE]: stack } = said
       delete said[ATTR_EXCEPTION_MESSAGE]
-      const stack = said[ATTR_EXCEPTION_STACKTRACE]
-      if (typeof stack === 'string') said[ATTR_EXCEPTION_STACKTRACE] = framesOf(stack)
+      if (stack !== undefined) said[ATTR_EXCEPTION_STACKTRACE] = stackFrames({ message, stack }).join('\n')
     }
   },
   forceFlush: async () => {},
   shutdown: async () => {},
-}
-
-/** A stack begins with the message, which may have several lines. */
-function framesOf(stack: string): string {
-  return stack
-    .split('\n')
-    .filter((line) => /^\s+at .+:\d+/.test(line))
-    .join('\n')
 }

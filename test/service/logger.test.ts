@@ -50,6 +50,23 @@ test.each([
   })
 })
 
+test('PC-65: of a value with lines like those of a stack none is logged as a place', async () => {
+  await using database = await createTestDatabase()
+  const db = createDatabase(parsePostgresUrl(database.url), 'api', silentLogger)
+  const { logger, lines, last } = createLog()
+  const value = `x\n    at ${CANARY}:1\n    at pay (/srv/${CANARY}.ts:1:2)\n`
+
+  const error = await db.raw('select cast(? as text)::int', [value]).catch((thrown: unknown) => thrown)
+  await db.destroy()
+  logger.error({ error: new Error('Could not price', { cause: error }) }, 'A request failed unexpectedly')
+
+  expect(lines.join()).not.toContain(CANARY)
+  expect(last().error).toMatchObject({
+    stack: expect.stringContaining('logger.test.ts'),
+    cause: { code: '22P02', stack: expect.stringContaining('pg-protocol') },
+  })
+})
+
 test('an error keeps its facts, its causes and its place', () => {
   const { logger, last } = createLog()
   const cause = Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' })

@@ -8,7 +8,8 @@ const CANARY = 'canary-4711'
 test('PC-65 a span keeps the kind of an error and where it was thrown, and nothing that it says', () => {
   const exporter = new InMemorySpanExporter()
   const provider = new TracerProvider({ spanProcessors: [withoutSecrets, new SimpleSpanProcessor({ exporter })] })
-  const error = Object.assign(new Error(`invalid input syntax: "${CANARY}"\n    at ${CANARY}`), { code: '22P02' })
+  const value = `${CANARY}\n    at ${CANARY}:1\n    at pay (/srv/${CANARY}.ts:1:2)`
+  const error = Object.assign(new Error(`invalid input syntax: "${value}"`), { code: '22P02' })
 
   const span = provider.getTracer('test').startSpan('insert', { attributes: { 'url.query': `id=${CANARY}` } })
   span.recordException(error)

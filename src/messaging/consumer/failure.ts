@@ -3,6 +3,7 @@
  * handled: the one is waited out and costs nothing, the other counts attempts.
  */
 import { errorType } from '../telemetry/attributes.ts'
+import { stackFrames } from '../telemetry/stack-frames.ts'
 import { DatabaseWentBackError } from './stored-offsets.ts'
 
 /** What an attempt was doing when it failed. */
@@ -85,10 +86,8 @@ const LIBRARY = new URL('..', import.meta.url).pathname
 
 /** The innermost frame outside our own and foreign packages, for the one who has to mend it. */
 function whereIn(error: unknown): string | null {
-  if (!(error instanceof Error) || typeof error.stack !== 'string') return null
-  const frames = error.stack.split('\n').filter((line) => /^\s+at /.test(line))
-  const own = frames.find((line) => !/node_modules|node:/.test(line) && !line.includes(LIBRARY))
-  return own?.trim().slice('at '.length, 200) ?? null
+  if (!(error instanceof Error)) return null
+  return stackFrames(error).find((line) => !/node_modules|node:/.test(line) && !line.includes(LIBRARY)) ?? null
 }
 
 const NAME = /^[\w.$-]{1,63}$/
@@ -103,6 +102,9 @@ function objectsOf(error: unknown): string {
   return named.length === 0 ? '' : ` (${named.join(', ')})`
 }
 
+/** What is stored and told of a place: no control character, which Postgres may refuse and a terminal obey. */
+const PLACE = /^[\p{L}\p{M}\p{N}_.@%+~$/-]{1,100}$/u
+
 /** File and line alone, never a whole path: a function may be named after a value, and a folder after anything. */
 function inShort(reason: string, at: string | null): string {
   const [, path, line] = /([^\s()]+?):(\d+(?::\d+)?)\)?$/.exec(at ?? '') ?? []
@@ -113,5 +115,5 @@ function inShort(reason: string, at: string | null): string {
     .filter(Boolean)
     .slice(-2)
     .join('/')
-  return `${reason} at ${place}:${line}`.slice(0, 200)
+  return PLACE.test(place) ? `${reason} at ${place}:${line}` : reason
 }

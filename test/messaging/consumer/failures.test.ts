@@ -1,12 +1,13 @@
 import { randomBytes } from 'node:crypto'
 import { expect, test } from '@jest/globals'
 import knex, { type Knex } from 'knex'
-import { defineHandlers, type Handler } from '../../../src/messaging/consumer/handlers.ts'
+import { defineHandlers, type Handler, type ReceivedEvent } from '../../../src/messaging/consumer/handlers.ts'
 import { listDeadLetters, listHeldKeys } from '../../../src/messaging/dead-letters/list.ts'
 import { markProcessed } from '../../../src/messaging/inbox/queries.ts'
 import { silentLogger } from '../../../src/messaging/lifecycle/logger.ts'
 import { testPostgresUrl } from '../../support/postgres.ts'
 import { untilLockWait } from '../../support/sessions.ts'
+import { keepLog } from '../../support/telemetry/log-lines.ts'
 import { recordOf, TOPIC } from './scripted-subscriber.ts'
 import { createSetting, idOf, joinSetting, writeEffect } from './setting.ts'
 
@@ -14,6 +15,11 @@ import { createSetting, idOf, joinSetting, writeEffect } from './setting.ts'
 function adminPool(): Knex & AsyncDisposable {
   const pool = knex({ client: 'pg', connection: testPostgresUrl(), pool: { min: 0, max: 1 } })
   return Object.assign(pool, { [Symbol.asyncDispose]: () => pool.destroy() })
+}
+
+/** What the producer has written, to be quoted where it should not be. */
+function noteOf({ payload }: ReceivedEvent): string {
+  return (payload as { readonly note: string }).note
 }
 
 async function backendOf(db: Knex): Promise<number> {
@@ -477,6 +483,55 @@ test('says of a database error which table and column it concerns, and never the
         /^23502 \(table effects, column event_id\) at consumer\/failures\.test\.ts:\d+:\d+$/,
       ),
     },
+  ])
+})
+
+test.each<[string, Handler, RegExp]>([
+  [
+    'Postgres quotes it',
+    async (trx, event) => {
+      await trx.raw('select cast(? as text)::int', [noteOf(event)])
+    },
+    /^22P02$/,
+  ],
+  [
+    'the handler puts it into its error',
+    async (_trx, event) => {
+      throw new RangeError(`cannot handle ${noteOf(event)}`)
+    },
+    /^RangeError at consumer\/failures\.test\.ts:\d+:\d+$/,
+  ],
+])(
+  'a value with lines like those of a stack is in no reason and no line of the log where %s',
+  async (_who, handler, reason) => {
+    const { logger, lines } = keepLog('consumer')
+    await using setting = await createSetting(handler, { maxAttempts: 2, logger })
+    const note = 'x\n  at 4111111111111111:1\n    at pay (/srv/4111111111111111.ts:1:2)\n'
+
+    const record = recordOf(0, { key: 'a', value: JSON.stringify({ note }) })
+    await setting.subscriber.deliver([record])
+    const { holding } = setting.consumer.status()
+    await setting.subscriber.deliverAll([record])
+
+    expect(holding).toMatchObject([{ reason: expect.stringMatching(reason) }])
+    expect(await listHeldKeys(setting.db)).toMatchObject([{ state: 'parked', reason: expect.stringMatching(reason) }])
+    expect(lines.length).toBeGreaterThan(0)
+    expect(JSON.stringify(lines)).not.toContain('4111111111111111')
+  },
+)
+
+test('an event whose error quotes a zero character is tried again and parked as any other', async () => {
+  await using setting = await createSetting(async (_trx, event) => {
+    throw new Error(`cannot handle ${noteOf(event)}`)
+  })
+
+  await setting.subscriber.deliverAll([
+    recordOf(0, { key: 'a', value: JSON.stringify({ note: 'x\n    at s\0t (/srv/s\0t.ts:1:2)' }) }),
+  ])
+
+  expect(await listHeldKeys(setting.db)).toMatchObject([{ state: 'parked', attempts: 5 }])
+  expect(await listDeadLetters(setting.db)).toMatchObject([
+    { aggregateId: 'a', attempts: 5, reason: expect.stringMatching(/^Error at consumer\/failures\.test\.ts:\d+:\d+$/) },
   ])
 })
 
