@@ -5,7 +5,7 @@
  * pass it: a crash before leaves it to be delivered again, and after it there
  * is nothing left to do.
  */
-import { appendDeadLetter, cannotHold } from '../dead-letters/dead-letter-topic.ts'
+import { appendDeadLetter } from '../dead-letters/dead-letter-topic.ts'
 import { lockHeldKeys, parkKey, recordAttempts, releaseKeys } from '../dead-letters/held-keys.ts'
 import { insertDeadLetters } from '../dead-letters/queries.ts'
 import { markSkipped, selectProcessed } from '../inbox/queries.ts'
@@ -20,6 +20,9 @@ import { type Attempted, attempt } from './transaction.ts'
 
 /** Why an event is among the dead letters without a key that waits. */
 const CANNOT_BE_HELD = 'CANNOT_BE_HELD'
+
+/** Postgres's word for a row too long for an index: for those of a key, by its id or its type. */
+const TOO_LONG = '54000'
 
 /** What follows from a failed attempt. */
 export type Consequence =
@@ -69,7 +72,7 @@ export async function giveUp(
   })
   if (given.ok) report(context, delivery, failure, given.value)
   // Who never parks waits all the same.
-  else if (cannotHold(given.failure.error) && tuning.maxAttempts < Number.POSITIVE_INFINITY) {
+  else if (given.failure.reason === TOO_LONG && tuning.maxAttempts < Number.POSITIVE_INFINITY) {
     return await setUnholdableAside(context, delivery, failure, nextOffset)
   }
   return given

@@ -141,7 +141,7 @@ function inBase64(value: Buffer): string {
 }
 
 /** Whether what was to be stored is the reason: no later attempt will store it. */
-export function cannotHold(error: unknown): boolean {
+function cannotHold(error: unknown): boolean {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' && CANNOT_HOLD.test(error.code)
 }
 

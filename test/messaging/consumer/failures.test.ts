@@ -17,6 +17,10 @@ function adminPool(): Knex & AsyncDisposable {
   return Object.assign(pool, { [Symbol.asyncDispose]: () => pool.destroy() })
 }
 
+function refuse(): never {
+  throw new Error('It cannot be looked at')
+}
+
 /** What the producer has written, to be quoted where it should not be. */
 function noteOf({ payload }: ReceivedEvent): string {
   return (payload as { readonly note: string }).note
@@ -440,6 +444,24 @@ test.each(['event_type', 'occurred_at', 'traceparent', 'tracestate', 'tenant'])(
     expect(await listDeadLetters(setting.db)).toMatchObject([{ offset: 0n, aggregateId: 'a' }])
   },
 )
+
+test('an event that only the table of held keys refuses waits for that, and is not set aside', async () => {
+  await using setting = await createSetting(() => refuse(), { maxAttempts: 1 })
+  const { db } = setting
+  await db.raw(`create function refuse() returns trigger language plpgsql
+                as $$ begin raise exception 'not now' using errcode = '22012'; end $$`)
+  await db.raw('create trigger refuse before insert on held_keys for each row execute function refuse()')
+  const record = recordOf(0, { key: 'a' })
+
+  const outcome = await setting.subscriber.deliver([record])
+  const setAside = await listDeadLetters(db)
+  await db.raw('drop trigger refuse on held_keys')
+  await setting.subscriber.deliverAll([record])
+
+  expect(outcome).toEqual({ nextOffset: 0n, pauseMs: expect.any(Number) })
+  expect(setAside).toEqual([])
+  expect(await listDeadLetters(db)).toMatchObject([{ aggregateId: 'a', eventId: idOf(record), attempts: 1 }])
+})
 
 test('PC-54: a batch ends early when its partition is taken away, and begins nothing new', async () => {
   const gone = new AbortController()
