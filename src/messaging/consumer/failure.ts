@@ -2,7 +2,7 @@
  * Tells an outage of the consumer's database from an event that cannot be
  * handled: the one is waited out and costs nothing, the other counts attempts.
  */
-import { errorType } from '../telemetry/attributes.ts'
+import { errorType, OTHER_ERROR } from '../telemetry/attributes.ts'
 import { stackFrames } from '../telemetry/stack-frames.ts'
 import { DatabaseWentBackError } from './stored-offsets.ts'
 
@@ -46,12 +46,35 @@ export class StoppedError extends Error {
   readonly code = 'STOPPED'
 }
 
+/** What stands for an error that cannot be looked at: a getter of it throws, or it is a proxy. */
+class UnreadableError extends Error {
+  override readonly name = 'UnreadableError'
+  readonly code = OTHER_ERROR
+  /** Where this one is made says nothing of where the other was thrown. */
+  override readonly stack = ''
+
+  constructor() {
+    super('What was thrown cannot be looked at')
+  }
+}
+
 /**
+ * Never throws, whatever a handler has thrown: an error that cannot be looked
+ * at counts as any other, and is replaced, so that nobody has to look at it again.
+ *
  * `severed`: whether the attempt's connection to Postgres is gone. Only then is
  * a handler's connection error the database's; otherwise it comes from some
  * other system that the handler talks to, and counts.
  */
 export function classify(error: unknown, phase: AttemptPhase, severed: boolean): AttemptFailure {
+  try {
+    return classifyReadable(error, phase, severed)
+  } catch {
+    return classifyReadable(new UnreadableError(), phase, severed)
+  }
+}
+
+function classifyReadable(error: unknown, phase: AttemptPhase, severed: boolean): AttemptFailure {
   const reason = errorType(error)
   const failure = { reason, detail: inShort(`${reason}${objectsOf(error)}`, whereIn(error)), error }
   if (error instanceof StoppedError) return { ...failure, kind: 'stopped' }

@@ -110,7 +110,7 @@ export async function attempt<T>(
     if (
       state.backend &&
       !state.isCommitting &&
-      (cause instanceof HandlerTimeoutError || cause instanceof StoppedError)
+      (failure.error instanceof HandlerTimeoutError || failure.error instanceof StoppedError)
     ) {
       await endBackend(db, state.backend, bounds)
     }

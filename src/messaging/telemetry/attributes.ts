@@ -72,18 +72,26 @@ export function outboxName(): string {
   return name
 }
 
+/** What an error is called whose own word is not fit for a label. */
+export const OTHER_ERROR = '_OTHER'
+
 /**
  * What an error is called in `error.type`: the `reason`, `code` or class that it
  * states, bounded in length and alphabet, and for metrics also in number by
- * `rememberErrorTypes`. Never its message, which may hold values.
+ * `rememberErrorTypes`. Never its message, which may hold values. Never throws:
+ * what cannot be looked at, for a getter that throws, is `_OTHER`.
  */
 export function errorType(error: unknown): string {
-  return errorWord(statedType(error))
+  try {
+    return errorWord(statedType(error))
+  } catch {
+    return OTHER_ERROR
+  }
 }
 
 /** What an error states, where it is fit for a label. */
 export function errorWord(stated: string): string {
-  return /^[\w.:-]{1,64}$/.test(stated) ? stated : '_OTHER'
+  return /^[\w.:-]{1,64}$/.test(stated) ? stated : OTHER_ERROR
 }
 
 function statedType(error: unknown): string {

@@ -4,9 +4,10 @@
  * `code` with a number of its own in each error would be a series an error.
  */
 
+import { OTHER_ERROR } from './attributes.ts'
+
 /** More than databases, brokers and handlers have words for; what comes after these is one word. */
 const MOST_TYPES = 100
-const OTHER = '_OTHER'
 
 /**
  * Makes the memory of one side: the words of handlers do not crowd out those of
@@ -17,6 +18,6 @@ export function rememberErrorTypes(): (type: string) => string {
   const met = new Set<string>()
   return (type) => {
     if (met.size < MOST_TYPES) met.add(type)
-    return met.has(type) ? type : OTHER
+    return met.has(type) ? type : OTHER_ERROR
   }
 }

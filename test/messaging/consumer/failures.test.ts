@@ -26,6 +26,10 @@ function noteOf({ payload }: ReceivedEvent): string {
   return (payload as { readonly note: string }).note
 }
 
+function unreadable(error: Error, name: string): Error {
+  return Object.defineProperty(error, name, { get: refuse })
+}
+
 async function backendOf(db: Knex): Promise<number> {
   const { rows } = await db.raw('select pg_backend_pid() as pid')
   return rows[0].pid
@@ -38,6 +42,11 @@ test.each([
   ['throws a SyntaxError (K8)', () => new SyntaxError('no')],
   ['throws something that is no error', () => 'no'],
   ['throws nothing at all', () => undefined],
+  ['throws an error whose code cannot be read', () => unreadable(new Error('no'), 'code')],
+  ['throws an error whose stack cannot be read', () => unreadable(new Error('no'), 'stack')],
+  ['throws an error whose name is no text', () => Object.assign(new Error('no'), { name: Symbol('no') })],
+  ['throws an error behind a proxy', () => new Proxy(new Error('no'), { get: () => refuse() })],
+  ['throws a proxy that hides what it is', () => new Proxy(new Error('no'), { getPrototypeOf: () => refuse() })],
 ])('F28: a handler that %s is tried again, then parked, and the consumer runs on', async (_how, thrown) => {
   const bad = recordOf(0)
   await using setting = await createSetting(async (trx, event) => {

@@ -306,3 +306,29 @@ test('requests that are stuck keep none behind them from being carried out, and 
   expect(await setting.effects()).toHaveLength(records.length)
   await eventually('it is well', () => setting.consumer.status().problems.length === 0)
 })
+
+test('a redrive that fails with an error that cannot be looked at counts, and keeps no other key from its turn', async () => {
+  let hostile = false
+  await using setting = await createSetting(
+    async () => {
+      if (!hostile) throw new RangeError('refused')
+      throw Object.defineProperty(new Error('no'), 'stack', {
+        get: () => {
+          throw new Error('It cannot be looked at')
+        },
+      })
+    },
+    { maxAttempts: 1 },
+  )
+  const { db } = setting
+  await setting.subscriber.deliverAll([recordOf(0, { key: 'a' }), recordOf(1, { key: 'b' })])
+  hostile = true
+
+  for (const aggregateId of ['a', 'b']) await requestResume(db, { ...KEY, aggregateId })
+
+  await eventually('both were tried', async () => (await listHeldKeys(db)).every(({ request }) => request === null))
+  expect(await listHeldKeys(db)).toMatchObject([
+    { state: 'parked', attempts: 2, reason: 'Error' },
+    { state: 'parked', attempts: 2, reason: 'Error' },
+  ])
+})

@@ -24,6 +24,15 @@ test.each([
   expect(errorType(new Error(message))).toBe(type)
 })
 
+test.each([
+  ['whose code cannot be read', Object.defineProperty(new Error('no'), 'code', { get: () => fail() })],
+  ['whose name is no text', Object.assign(new Error('no'), { name: Symbol('no') })],
+  ['behind a proxy', new Proxy(new Error('no'), { get: () => fail() })],
+  ['behind a proxy that hides what it is', new Proxy(new Error('no'), { getPrototypeOf: () => fail() })],
+])('an error %s is told as another one, and stops nobody who wants to tell of it', (_how, error) => {
+  expect(errorType(error)).toBe('_OTHER')
+})
+
 test('a word too long or too odd for a label is none, whoever states it', async () => {
   countRetry('the broker said: "no"')
   countRetry('X'.repeat(65))
@@ -60,3 +69,7 @@ test('however many words errors state, a metric has a hundred of them, and one f
   const counted = new Map(deadLettered.map(({ attributes, value }) => [attributes[ATTR_ERROR_TYPE], value]))
   expect([counted.get('ORDER-7'), counted.get('_OTHER')]).toEqual([2, 50])
 })
+
+function fail(): never {
+  throw new Error('It cannot be looked at')
+}
