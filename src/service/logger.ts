@@ -81,9 +81,17 @@ const HARMLESS = /^(08|28|3D|53|57|58)/
 /** Classes of a connection that does not come about, which say all that there is to say. */
 const UNLET = /^(28|3D)/
 
-/** What may be written of `error`: never a stored value, at most three causes deep. */
+/** What may be written of `error`: never a stored value, at most three causes deep. Never throws, whatever it is. */
 export function describeError(error: unknown, depth = 0): unknown {
-  if (!isError(error)) return { message: `thrown: ${typeof error}` }
+  try {
+    return isError(error) ? describeReadable(error, depth) : { message: `thrown: ${typeof error}` }
+  } catch {
+    // A getter of it throws, or it is a proxy.
+    return { message: 'thrown: an error that cannot be looked at' }
+  }
+}
+
+function describeReadable(error: Error, depth: number): object {
   const fromPostgres = 'severity' in error && 'routine' in error
   const facts = pick(error, fromPostgres ? POSTGRES_FACTS : FACTS)
   const message = fromPostgres && !HARMLESS.test(String(facts.code)) ? 'Postgres refused a statement' : error.message
@@ -108,9 +116,14 @@ function alone({ name, message, ...fields }: Error): object {
 
 /** Not by `instanceof` alone: an error may come from another realm. */
 function isError(value: unknown): value is Error {
-  return (
-    value instanceof Error || (typeof value === 'object' && value !== null && 'stack' in value && 'message' in value)
-  )
+  try {
+    return (
+      value instanceof Error || (typeof value === 'object' && value !== null && 'stack' in value && 'message' in value)
+    )
+  } catch {
+    // A proxy that does not say what it is: taken for an error, of which is told what it lets be read.
+    return true
+  }
 }
 
 function describeIfError(value: unknown): unknown {

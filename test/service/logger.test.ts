@@ -67,6 +67,22 @@ test('PC-65: of a value with lines like those of a stack none is logged as a pla
   })
 })
 
+test.each([
+  ['whose message cannot be read', Object.defineProperty(new Error('no'), 'message', { get: () => refuse() })],
+  ['behind a proxy', new Proxy(new Error('no'), { get: () => refuse() })],
+  [
+    'behind a proxy that hides all',
+    new Proxy(new Error('no'), { get: () => refuse(), getPrototypeOf: () => refuse() }),
+  ],
+])('an error %s is told as one that cannot be looked at, and stops nobody who logs it', (_how, error) => {
+  const { logger, last } = createLog()
+
+  logger.error({ error, reason: error }, 'Failed')
+
+  const told = { message: 'thrown: an error that cannot be looked at' }
+  expect(last()).toMatchObject({ error: told, reason: told, msg: 'Failed' })
+})
+
 test('an error keeps its facts, its causes and its place', () => {
   const { logger, last } = createLog()
   const cause = Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' })
@@ -111,3 +127,7 @@ test('what must not be written is not, wherever somebody puts it', () => {
 
   expect(lines.join()).not.toContain(CANARY)
 })
+
+function refuse(): never {
+  throw new Error('It cannot be looked at')
+}
