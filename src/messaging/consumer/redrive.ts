@@ -97,7 +97,7 @@ async function carryOutPass(context: ConsumerContext, { after, stuck: before }: 
   const stuck = [...before]
   for (const key of requested) {
     let step: Step = 'more'
-    while (!draining.aborted && step === 'more') step = await redriveNext(context, key)
+    while (!draining.aborted && step === 'more') step = await redriveNext(context, key).catch(stuckBy)
     if (typeof step === 'object') stuck.push({ ...step, key })
   }
   return { after: requested.length < KEYS_PER_LOOK ? null : (requested.at(-1) ?? null), stuck }
@@ -105,6 +105,11 @@ async function carryOutPass(context: ConsumerContext, { after, stuck: before }: 
 
 /** Whether the key may have another dead letter to be taken up at once, or what has kept this instance from it. */
 type Step = 'more' | 'end' | Stuck
+
+/** One key's failure, whatever it is, keeps none behind it from its turn. */
+function stuckBy(error: unknown): Stuck {
+  return { reason: errorType(error) }
+}
 
 async function redriveNext(context: ConsumerContext, key: HeldKeyRef): Promise<Step> {
   const { db, group, bounds, handlers, logger } = context
@@ -164,8 +169,9 @@ async function redriveNext(context: ConsumerContext, key: HeldKeyRef): Promise<S
   }
   if (tried.failure.kind === 'outage') return { reason: tried.failure.detail }
   const { locked, letter } = current
-  if (tried.failure.kind === 'event' && locked && letter)
-    await noteFailure(context, { key, locked, letter }, tried.failure)
+  if (tried.failure.kind === 'event' && locked && letter) {
+    return await noteFailure(context, { key, locked, letter }, tried.failure)
+  }
   return 'end'
 }
 
@@ -222,12 +228,12 @@ interface TakenUp {
   readonly letter: StoredRecord
 }
 
-/** It has failed again: the key stays parked, and this event is what it waits for. */
+/** It has failed again: the key stays parked, and this event is what it waits for. Where that cannot be noted, the request stands. */
 async function noteFailure(
   context: ConsumerContext,
   { key, locked: { rowVersion }, letter }: TakenUp,
   failure: AttemptFailure,
-): Promise<void> {
+): Promise<Step> {
   const { db, bounds, logger } = context
   const { detail: reason } = failure
   const noted = await attempt(db, bounds, async ({ trx }) => {
@@ -241,6 +247,7 @@ async function noteFailure(
   })
   const fields = { ...letterFields(key, letter), attempt: noted.ok ? noted.value : null, reason }
   inTraceOf(traceOf(letter.record.headers), () => logger.error(fields, 'A redrive failed; its key stays parked'))
+  return noted.ok || noted.failure.kind === 'stopped' ? 'end' : { reason: noted.failure.detail }
 }
 
 /** A dead letter in a line of the log, where it came from: also of one that is not to be read again. */

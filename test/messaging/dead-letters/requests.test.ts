@@ -9,6 +9,7 @@ import {
   requestRetryNow,
   requestSkip,
 } from '../../../src/messaging/dead-letters/requests.ts'
+import { silentLogger } from '../../../src/messaging/lifecycle/logger.ts'
 import { eventually } from '../../../src/messaging/testing/index.ts'
 import { untilLockWait } from '../../support/sessions.ts'
 import { recordOf, TOPIC } from '../consumer/scripted-subscriber.ts'
@@ -331,4 +332,59 @@ test('a redrive that fails with an error that cannot be looked at counts, and ke
     { state: 'parked', attempts: 2, reason: 'Error' },
     { state: 'parked', attempts: 2, reason: 'Error' },
   ])
+})
+
+test('a key at whose redrive something unforeseen happens keeps no other key from its turn, and is told of', async () => {
+  let phase: 'refusing' | 'well' = 'refusing'
+  const fail = (fields: object) => {
+    if (phase === 'well' && 'aggregate_id' in fields && fields.aggregate_id === 'a')
+      throw new RangeError('The log is full')
+  }
+  await using setting = await createSetting(
+    async (trx, event) => {
+      if (phase === 'refusing') throw new RangeError('refused')
+      await writeEffect(trx, event)
+    },
+    { maxAttempts: 1, logger: { ...silentLogger, info: fail } },
+  )
+  const { db } = setting
+  const records = ['a', 'a', 'b'].map((key, offset) => recordOf(offset, { key }))
+  await setting.subscriber.deliverAll(records)
+  phase = 'well'
+
+  for (const aggregateId of ['a', 'b']) await requestResume(db, { ...KEY, aggregateId })
+
+  await eventually('it is told of', () =>
+    setting.consumer
+      .status()
+      .problems.includes('The request for order a of order.events cannot be carried out (RangeError)'),
+  )
+  await letGo(setting)
+  expect([...(await setting.effects())].sort()).toEqual(records.map(idOf).sort())
+})
+
+test('a failed redrive that cannot be noted is told of, and its request stands', async () => {
+  await using setting = await createSetting(
+    async () => {
+      throw new RangeError('refused')
+    },
+    { maxAttempts: 1 },
+  )
+  const { db } = setting
+  await setting.subscriber.deliverAll([recordOf(0, { key: 'a' })])
+  await db.raw(`create function refuse() returns trigger language plpgsql
+                as $$ begin raise exception 'not now' using errcode = '22012'; end $$`)
+  await db.raw('create trigger refuse before update on dead_letters for each row execute function refuse()')
+
+  await requestResume(db, KEY)
+  await eventually('it is told of', () =>
+    setting.consumer
+      .status()
+      .problems.includes('The request for order a of order.events cannot be carried out (22012)'),
+  )
+  const during = await listHeldKeys(db)
+  await db.raw('drop trigger refuse on dead_letters')
+
+  expect(during).toMatchObject([{ attempts: 1, request: 'resume' }])
+  await eventually('it is noted', async () => (await listHeldKeys(db))[0]?.request === null)
 })
