@@ -103,6 +103,15 @@ async function carryOutPass(context: ConsumerContext, { after, stuck: before }: 
   return { after: requested.length < KEYS_PER_LOOK ? null : (requested.at(-1) ?? null), stuck }
 }
 
+/** How far the attempt at a key's next dead letter has come; kept apart, as one that fails has no result. */
+interface Current {
+  locked: RequestedKey | null
+  letter: StoredRecord | null
+  delivery: EventDelivery | null
+  /** What became of the letter; `null` while nothing did. */
+  result: DeliveryResult | null
+}
+
 /** Whether the key may have another dead letter to be taken up at once, or what has kept this instance from it. */
 type Step = 'more' | 'end' | Stuck
 
@@ -112,18 +121,8 @@ function stuckBy(error: unknown): Stuck {
 }
 
 async function redriveNext(context: ConsumerContext, key: HeldKeyRef): Promise<Step> {
-  const { db, group, bounds, handlers, logger } = context
-  const current: {
-    locked: RequestedKey | null
-    letter: StoredRecord | null
-    delivery: EventDelivery | null
-    result: DeliveryResult | null
-  } = {
-    locked: null,
-    letter: null,
-    delivery: null,
-    result: null,
-  }
+  const { db, bounds, handlers } = context
+  const current: Current = { locked: null, letter: null, delivery: null, result: null }
 
   const tried = await attempt<Step>(db, bounds, async (step) => {
     const { trx, begun } = step
@@ -152,27 +151,34 @@ async function redriveNext(context: ConsumerContext, key: HeldKeyRef): Promise<S
     return 'more'
   })
 
-  if (tried.ok && typeof tried.value === 'object') return tried.value
+  const { locked, letter } = current
   if (tried.ok) {
-    const { delivery, letter, result } = current
-    if (result) countDeliveries(group, key.topic, result)
-    if (delivery && result === 'processed') recordDelay(group, delivery)
-    if (letter === null) logger.debug({ consumer: group, ...keyFields(key) }, 'Let a key go')
-    else {
-      const fields = letterFields(key, letter)
-      inTraceOf(traceOf(letter.record.headers), () => {
-        if (delivery) logger.info(fields, 'Redrove a dead letter')
-        else logger.warn(fields, 'Skipped a dead letter')
-      })
-    }
+    tell(context, key, current)
     return tried.value
   }
   if (tried.failure.kind === 'outage') return { reason: tried.failure.detail }
-  const { locked, letter } = current
   if (tried.failure.kind === 'event' && locked && letter) {
     return await noteFailure(context, { key, locked, letter }, tried.failure)
   }
   return 'end'
+}
+
+/** Counts and logs what has been committed, and nothing else. */
+function tell(
+  { group, logger }: ConsumerContext,
+  key: HeldKeyRef,
+  { locked, letter, delivery, result }: Readonly<Current>,
+): void {
+  if (locked && letter === null) logger.debug({ consumer: group, ...keyFields(key) }, 'Let a key go')
+  if (letter === null || result === null) return
+  countDeliveries(group, key.topic, result)
+  if (delivery && result === 'processed') recordDelay(group, delivery)
+  const fields = letterFields(key, letter)
+  inTraceOf(traceOf(letter.record.headers), () => {
+    if (result === 'processed') logger.info(fields, 'Redrove a dead letter')
+    else if (result === 'skipped') logger.warn(fields, 'Skipped a dead letter')
+    else logger.info(fields, 'Settled a dead letter that had been processed before')
+  })
 }
 
 /**

@@ -1,5 +1,6 @@
 /** What a consumer's log says of an event: which one, where, at which attempt, and in which trace. */
 import { expect, test } from '@jest/globals'
+import { listHeldKeys } from '../../../src/messaging/dead-letters/list.ts'
 import { requestResume, requestSkip } from '../../../src/messaging/dead-letters/requests.ts'
 import { setOutboxName } from '../../../src/messaging/telemetry/attributes.ts'
 import { eventually } from '../../../src/messaging/testing/index.ts'
@@ -61,4 +62,47 @@ test('each line about an event has its fields and the trace that came with its r
   expect(said('Redrove a dead letter')).toMatchObject([event(1)])
   expect(said("An aggregate's versions do not follow each other")).toMatchObject([{ ...event(3), kind: 'gap' }])
   expect(JSON.stringify(lines)).not.toContain('canary')
+})
+
+test('what is said of a request is what has become of the event', async () => {
+  const { logger, lines } = keepLog('consumer')
+  await using setting = await createSetting(
+    async () => {
+      throw new RangeError('refused')
+    },
+    { maxAttempts: 1, logger },
+  )
+  const { db } = setting
+  const told = () => lines.filter(({ msg }) => /redr|skip|settled|let a key/i.test(String(msg))).map(({ msg }) => msg)
+  const letGo = () => eventually('the key is let go', () => told().includes('Let a key go'))
+  await setting.subscriber.deliverAll([recordOf(0, { key: 'bad' }), recordOf(1, { key: 'bad' })])
+  // Another instance, which had the partition before, has processed both.
+  const ids = await db('dead_letters').pluck('event_id')
+  await db('processed_events').insert(ids.map((event_id) => ({ consumer: 'summary', event_id })))
+
+  await requestSkip(db, KEY)
+  await letGo()
+
+  const nothingNew = 'Settled a dead letter that had been processed before'
+  expect(told()).toEqual([nothingNew, nothingNew, 'Let a key go'])
+})
+
+test('a redrive whose handler ends the transaction itself is not told of as one that went well', async () => {
+  const { logger, lines } = keepLog('consumer')
+  let calls = 0
+  await using setting = await createSetting(
+    async (trx) => {
+      calls += 1
+      if (calls === 1) throw new RangeError('refused')
+      await trx.rollback()
+    },
+    { maxAttempts: 1, logger },
+  )
+  await setting.subscriber.deliverAll([recordOf(0, { key: 'bad' })])
+
+  await requestResume(setting.db, KEY)
+  await eventually('it was tried', async () => calls > 2 || (await listHeldKeys(setting.db))[0]?.request === null)
+
+  expect(lines.filter(({ msg }) => msg === 'Redrove a dead letter')).toEqual([])
+  expect(await listHeldKeys(setting.db)).toHaveLength(1)
 })
