@@ -9,6 +9,7 @@
  * usual length: half of it is that wiring, which is read in one piece.
  */
 import type { PublishError } from '../errors.ts'
+import { CallWatch, unlessAborted, within } from '../lifecycle/call-watch.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
 import type { Shutdown } from '../lifecycle/running.ts'
@@ -22,7 +23,6 @@ import { getInstruments } from '../telemetry/metrics.ts'
 import { untraced } from '../telemetry/tracing.ts'
 import type { Publisher, TopicPartition, TopicSpec } from '../transport.ts'
 import { Adoptions } from './adoptions.ts'
-import { CallWatch, unlessAborted, within } from './call-watch.ts'
 import { Chores } from './chores.ts'
 import { Destinations } from './destinations.ts'
 import { Doubts } from './doubts.ts'

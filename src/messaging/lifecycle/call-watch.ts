@@ -5,7 +5,7 @@
  * A call that hangs, behind a lock or on a dead path, fails nothing by itself:
  * without this a worker would look well and publish nothing.
  */
-import type { Clock } from '../lifecycle/clock.ts'
+import type { Clock } from './clock.ts'
 
 /** Milliseconds without an answer after which readiness says so. */
 const TELL_MS = 5_000
