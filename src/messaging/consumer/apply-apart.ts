@@ -36,12 +36,12 @@ export async function applyApart(
   { from, signal }: { readonly from: bigint; readonly signal: Pick<AbortSignal, 'aborted'> },
   poll: Poll,
 ): Promise<Progress> {
-  const { group, db, board } = context
+  const { group, db, bounds, board } = context
   const state: ApartState = { finished: from, stored: from, contiguous: true, resting: new Map(), poll }
   const progress = (stopped: Progress['stopped']): Progress => ({ nextOffset: state.finished, stopped })
 
   try {
-    const known = await selectProcessed(db, group, idsOf(context, records))
+    const known = await bounds.calls.follow(() => selectProcessed(db, group, idsOf(context, records)))
     for (const item of records) {
       if (signal.aborted) break
       const failure = await applyItem(context, item, known, state)
@@ -121,7 +121,7 @@ export async function passTo(
   where: TopicPartition,
   nextOffset: bigint,
 ): Promise<void> {
-  await bounds.offsets.store(db, where, nextOffset)
+  await bounds.calls.follow(() => bounds.offsets.store(db, where, nextOffset))
   bounds.offsets.committed(where, nextOffset)
 }
 

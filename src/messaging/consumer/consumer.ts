@@ -8,6 +8,7 @@
  */
 
 import { type Backoff, backoffMs } from '../lifecycle/backoff.ts'
+import { CallWatch } from '../lifecycle/call-watch.ts'
 import { systemClock } from '../lifecycle/clock.ts'
 import { lastingState } from '../lifecycle/lasting-state.ts'
 import { silentLogger } from '../lifecycle/logger.ts'
@@ -65,6 +66,7 @@ export function startConsumer(options: ConsumerOptions): Consumer {
   const aggregateTypeOf = aggregateTypesOf(options, topics)
   const { db, subscriber, handlers, logger = silentLogger, clock = systemClock } = options
   const board = new Board()
+  const calls = new CallWatch({ clock, caller: 'consumer' })
   let subscription: ActiveSubscription | null = null
   let wentBack = new AbortController()
   const offsets = new StoredOffsets(groupId, () => wentBack.abort())
@@ -77,7 +79,7 @@ export function startConsumer(options: ConsumerOptions): Consumer {
         handlers,
         tuning,
         decoding: { aggregateTypeOf, deriveIds: tuning.deriveIds },
-        bounds: { handlerTimeoutMs: tuning.handlerTimeoutMs, clock, cancelled, logger, offsets },
+        bounds: { handlerTimeoutMs: tuning.handlerTimeoutMs, clock, cancelled, logger, offsets, calls },
         clock,
         logger,
         board,
@@ -139,7 +141,7 @@ export function startConsumer(options: ConsumerOptions): Consumer {
   const status = (): ConsumerStatus => {
     const of = subscription?.status() ?? { phase: 'joining', reason: null, partitions: [] }
     board.keepOnly(of.partitions)
-    return describe(of, board)
+    return describe(of, board, calls.problem)
   }
 
   async function whenCaughtUp(): Promise<void> {
@@ -169,7 +171,7 @@ async function startOffset(context: ConsumerContext, where: TopicPartition, endO
   const unread = lastingState(clock)
   for (let tries = 1; !draining.aborted; tries++) {
     try {
-      const stored = await untraced(() => bounds.offsets.begin(db, where, endOffset))
+      const stored = await untraced(() => bounds.calls.follow(() => bounds.offsets.begin(db, where, endOffset)))
       board.recovered(where)
       unread.ends((lasting) => logger.info({ consumer: group, ...where, ...lasting }, 'The stored offset can be read'))
       return stored ?? 'earliest'

@@ -167,7 +167,7 @@ async function stillResting(context: ConsumerContext, where: TopicPartition, off
   const { topic, aggregateType, aggregateId } = holding
   // A database that does not answer is met, and told of, by the attempt that follows.
   const key = { holder: context.group, topic, aggregateType, aggregateId }
-  return restOf(context, await selectRest(context.db, key).catch(() => 0))
+  return restOf(context, await context.bounds.calls.follow(() => selectRest(context.db, key)).catch(() => 0))
 }
 
 function pauseAfter(

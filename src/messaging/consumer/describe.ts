@@ -8,13 +8,17 @@ const NAMED = 10
 /** A conflict with another transaction passes at the next try; only what lasts makes a consumer unready. */
 const PASSING_TRIES = 1
 
-/** Readiness, from what the subscription and the deliveries say. */
-export function describe(subscription: SubscriptionStatus, board: Board): ConsumerStatus {
+/** Readiness, from what the subscription and the deliveries say; `databaseProblem` is that of a call that hangs. */
+export function describe(
+  subscription: SubscriptionStatus,
+  board: Board,
+  databaseProblem: string | null,
+): ConsumerStatus {
   const { phase, reason } = subscription
   const { holding, parkedCount, requestsProblem, unrelayed } = board
   const outages = board.outages.filter(({ tries }) => tries > PASSING_TRIES)
   return {
-    ready: phase === 'running' && holding.length === 0 && outages.length === 0,
+    ready: phase === 'running' && holding.length === 0 && outages.length === 0 && databaseProblem === null,
     phase,
     partitions: subscription.partitions.map(
       ({ topic, partition, nextOffset, endOffset }): PartitionStatus => ({
@@ -30,6 +34,7 @@ export function describe(subscription: SubscriptionStatus, board: Board): Consum
       ...(phase === 'joining' ? ['The consumer has not joined its group yet'] : []),
       ...(phase === 'failing' ? [`The subscription fails: ${reason ?? 'no reason given'}`] : []),
       ...(phase === 'ended' ? ['The subscription has ended'] : []),
+      ...(databaseProblem === null ? [] : [databaseProblem]),
       ...named(
         outages.map(
           ({ topic, partition, tries, reason }) =>

@@ -89,9 +89,9 @@ function describeStuck([first, ...more]: readonly StuckRequest[]): string | null
 
 /** Carries out a page of what is asked for at this moment, and counts what is parked. Resolves to how far the round has come. */
 async function carryOutPass(context: ConsumerContext, { after, stuck: before }: Round): Promise<Round> {
-  const { db, group, board, draining } = context
+  const { db, group, bounds, board, draining } = context
   const { requested, parkedCount } = await untraced(() =>
-    selectParked(db, group, { after, limit: KEYS_PER_LOOK, countLimit: PARKED_COUNTED }),
+    bounds.calls.follow(() => selectParked(db, group, { after, limit: KEYS_PER_LOOK, countLimit: PARKED_COUNTED })),
   )
   board.parkedCount = parkedCount
   const stuck = [...before]

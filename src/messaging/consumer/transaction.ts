@@ -10,6 +10,7 @@ import type { Knex } from 'knex'
 import type { BackendRef } from '../dead-letters/held-keys.ts'
 import { NotInTransactionError } from '../errors.ts'
 import { type Backoff, backoffMs } from '../lifecycle/backoff.ts'
+import type { CallWatch, Wait } from '../lifecycle/call-watch.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
 import { errorType } from '../telemetry/attributes.ts'
@@ -27,6 +28,8 @@ export interface AttemptBounds {
   readonly cancelled: AbortSignal
   readonly logger: Logger
   readonly offsets: StoredOffsets
+  /** Follows our own statements: all of an attempt but its handlers, which have their time limit. */
+  readonly calls: CallWatch
 }
 
 /** A transaction in progress. */
@@ -61,6 +64,7 @@ export async function attempt<T>(
 ): Promise<Attempted<T>> {
   const state: AttemptState = {
     phase: 'begin',
+    wait: bounds.calls.begin(),
     backend: null,
     connection: null,
     severedFor: null,
@@ -117,6 +121,7 @@ export async function attempt<T>(
     return { ok: false, failure }
   } finally {
     cancelled.removeEventListener('abort', stop)
+    state.wait.end()
   }
 }
 
@@ -131,6 +136,7 @@ function sever(state: AttemptState, error: Error): void {
 
 interface AttemptState {
   phase: AttemptPhase
+  readonly wait: Wait
   backend: BackendRef | null
   connection: PostgresConnection | null
   /** Why we have cut it: Knex notes what it sees of that itself. */
@@ -149,7 +155,7 @@ function attemptOn(trx: Knex.Transaction, state: AttemptState, bounds: AttemptBo
     },
     async handle(work) {
       state.phase = 'handle'
-      await withinTime(work, bounds, (error) => sever(state, error))
+      await state.wait.except(() => withinTime(work, bounds, (error) => sever(state, error)))
       requireIntact(trx, state)
     },
     finish() {

@@ -84,9 +84,9 @@ export class LaneLoop {
 
   constructor(options: LaneLoopOptions) {
     const { clock, settings, shutdown } = options
-    this.#calls = new CallWatch({ clock, cancelled: shutdown.cancelled })
-    const source = this.#calls.over(options.source)
-    const registry = this.#calls.over(options.registry)
+    this.#calls = new CallWatch({ clock, caller: 'relay' })
+    const source = this.#calls.over(options.source, shutdown.cancelled)
+    const registry = this.#calls.over(options.registry, shutdown.cancelled)
     this.#options = { ...options, source, registry }
     this.#unwatched = options.source
     this.#tenure = new Tenure(clock)

@@ -4,7 +4,9 @@ import knex, { type Knex } from 'knex'
 import { defineHandlers, type Handler, type ReceivedEvent } from '../../../src/messaging/consumer/handlers.ts'
 import { listDeadLetters, listHeldKeys } from '../../../src/messaging/dead-letters/list.ts'
 import { markProcessed } from '../../../src/messaging/inbox/queries.ts'
+import { systemClock } from '../../../src/messaging/lifecycle/clock.ts'
 import { silentLogger } from '../../../src/messaging/lifecycle/logger.ts'
+import { eventually } from '../../../src/messaging/testing/index.ts'
 import { testPostgresUrl } from '../../support/postgres.ts'
 import { untilLockWait } from '../../support/sessions.ts'
 import { keepLog } from '../../support/telemetry/log-lines.ts'
@@ -342,6 +344,56 @@ test('PC-78: a stop cuts an event that waits for what another member has in hand
   await other
   expect(await setting.effects()).toEqual([])
   expect(await db('processed_events')).toEqual([])
+})
+
+test('waiting for what another session has locked it is not ready and says so, and it recovers by itself', async () => {
+  let aheadMs = 0
+  const clock = { ...systemClock, now: () => systemClock.now() + aheadMs }
+  await using setting = await createSetting(writeEffect, { clock })
+  const { db, subscriber, consumer } = setting
+  const record = recordOf(0)
+  const [held, freed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  const other = setting.database.createPool().transaction(async (trx) => {
+    await markProcessed(trx, 'summary', [idOf(record)])
+    held.resolve()
+    await freed.promise
+    await trx.rollback()
+  })
+  await held.promise
+
+  const delivered = subscriber.deliver([record])
+  await untilLockWait(db)
+  const atFirst = consumer.status()
+  aheadMs += 60_000
+  const later = consumer.status()
+  freed.resolve()
+  await Promise.all([other, delivered])
+
+  expect(atFirst).toMatchObject({ ready: true, problems: [] })
+  expect(later).toMatchObject({
+    ready: false,
+    problems: [expect.stringMatching(/^The database has not answered the consumer for 6\d s$/)],
+  })
+  await eventually('it is ready again', () => consumer.status().ready)
+  expect(await setting.effects()).toEqual([idOf(record)])
+})
+
+test('a handler that takes long is no database that does not answer', async () => {
+  let aheadMs = 0
+  const clock = { ...systemClock, now: () => systemClock.now() + aheadMs }
+  await using setting = await createSetting(
+    async (trx, event) => {
+      aheadMs += 60_000
+      // Not at once: a look for requests may be under way, and be answered.
+      await eventually('it is ready', () => setting.consumer.status().ready)
+      await writeEffect(trx, event)
+    },
+    { clock, maxAttempts: 1 },
+  )
+
+  await setting.subscriber.deliverAll([recordOf(0), recordOf(1)])
+
+  expect(await setting.effects()).toHaveLength(2)
 })
 
 test('a redelivery elsewhere does not look like a database that went back to a member that was about to finish', async () => {
