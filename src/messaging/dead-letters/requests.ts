@@ -59,7 +59,8 @@ async function request(
   requireObject('key', key)
   const { holder, topic, aggregateType, aggregateId } = key
   for (const [part, value] of Object.entries({ holder, topic, aggregateType, aggregateId })) {
-    if (typeof value !== 'string' || value.includes('\0')) throw new InvalidOptionError(part, value, 'text, as listHeldKeys has it')
+    if (typeof value !== 'string' || value.includes('\0'))
+      throw new InvalidOptionError(part, value, 'text, as listHeldKeys has it')
   }
   const { rows } = await fromTables(
     db.raw<{ rows: { state: string }[] }>(
