@@ -31,6 +31,8 @@ export interface Started {
   stop(): Promise<void>
   /** Says that events were committed, to one that this process's own word does not reach. */
   wake?(): void
+  /** Resolves once all that it has to tell of itself is told. */
+  flush?(): Promise<void>
   /** Microseconds of CPU of a process of its own, up to its end. @defaultValue this process's */
   cpuMicros?(): Promise<number>
 }

@@ -32,21 +32,13 @@ export interface DrainOptions extends BacklogShape {
   readonly partitions: number
   readonly contenders: readonly Contender[]
   /**
-   * Whether the contenders of a round drain at the same time, each from a database
-   * of its own, so that whatever the machine does falls on all of them alike. For
-   * CPU of processes of their own: rates are then those of sharing the machine.
-   * Without, one after the other, by turns.
-   * @defaultValue false
+   * In how many turns each contender drains its backlog. With more than one, those
+   * of a round are all there at once, each with a database of its own, and take
+   * their turns within seconds of each other: what the machine does meanwhile falls
+   * on all of them. With one, each has the machine to itself.
+   * @defaultValue 1
    */
-  readonly together?: boolean
-  /**
-   * Milliseconds in which each contender is seen doing nothing before the backlog
-   * comes. What that costs is then told apart from what the events cost.
-   * @defaultValue 0, all of it is counted to the events
-   */
-  readonly idleMs?: number
-  /** Whether a contender's end counts as its work: what it does afterwards that it could have done before. @defaultValue false */
-  readonly untilStopped?: boolean
+  readonly turns?: number
   /** Milliseconds between the warm-up and what is counted, for what a contender does on a beat of its own. @defaultValue 0 */
   readonly settleMs?: number
   /** Told what is going on, a line each. */
@@ -60,8 +52,6 @@ export interface Drain {
   readonly seconds: number
   /** Microseconds of CPU for each event: of this process, all threads, or of the contender's own. */
   readonly cpuMicrosPerEvent: number
-  /** Microseconds of CPU for each second, events or not; 0 where that was not told apart. */
-  readonly idleMicrosPerSecond: number
   /** Why this is no figure; empty when it is one. */
   readonly faults: readonly string[]
 }
@@ -71,29 +61,28 @@ const WITHIN_MS = 300_000
 
 /** Runs all rounds on a private Postgres and Kafka, removed afterwards. */
 export async function benchDrain(options: DrainOptions): Promise<readonly Drain[]> {
+  const { contenders, partitions, turns = 1 } = options
   await using folder = await temporaryFolder()
   options.progress('starting Postgres and Kafka')
   await using postgres = await startPostgres({ dir: join(folder.path, 'postgres') })
   await using kafka = await startKafka({ dir: join(folder.path, 'kafka') })
   await using scope = new AsyncDisposableStack()
-  const groups = options.together ? [options.contenders] : options.contenders.map((contender) => [contender])
   options.progress(`making ${options.events} events`)
+  const groups = turns > 1 ? [contenders] : contenders.map((contender) => [contender])
   const places: Place[] = []
-  for (const index of Array(options.together ? options.contenders.length : 1).keys()) {
+  for (const index of Array(turns > 1 ? contenders.length : 1).keys()) {
     places.push(await preparePlace(postgres, scope, { name: `bench_${index}`, shape: options }))
   }
 
   const drains: Drain[] = []
   for (let round = 0; round < options.rounds; round += 1) {
-    // By turns also within a round: whoever goes first never stays first, and nobody always comes after the same one.
-    const turned = rotate(groups, round >> 1)
-    for (const group of round % 2 === 0 ? turned : turned.reverse()) {
-      const heats = group.map((contender, index): Heat => {
+    for (const group of inTurn(groups, round)) {
+      const heats = inTurn(group, round).map((contender, index): Heat => {
         const topic = `bench-${round}-${contender.name.replaceAll(/[^a-z0-9]+/g, '-')}.order.events`
-        const place = places[(index + round) % places.length] as Place
-        return { contender, ground: { ...place, brokers: kafka.brokers, partitions: options.partitions, topic } }
+        const place = places[index] as Place
+        return { contender, ground: { ...place, brokers: kafka.brokers, partitions, topic } }
       })
-      for (const drain of await runHeats(heats, options)) {
+      for (const drain of await runHeats(heats, { ...options, turns })) {
         const rate = Math.round(drain.events / drain.seconds)
         const cpu = drain.cpuMicrosPerEvent.toFixed(1)
         options.progress(
@@ -115,10 +104,18 @@ interface Heat {
   readonly ground: Ground
 }
 
+/** A heat that has begun, and what was counted of it. */
+interface Runner extends Heat {
+  readonly running: Started
+  events: number
+  seconds: number
+  cpuMicros: number
+}
+
 async function preparePlace(
   postgres: Postgres,
   scope: AsyncDisposableStack,
-  { name, shape }: { name: string; shape: BacklogShape },
+  { name, shape }: { readonly name: string; readonly shape: BacklogShape },
 ): Promise<Place> {
   await using server = connect(postgres.url())
   await server.db.raw('create database ??', [name])
@@ -134,40 +131,33 @@ function connect(url: string) {
   return { db, [Symbol.asyncDispose]: () => db.destroy() }
 }
 
-/** Lets all of `heats` drain at the same time. They keep in step: what is not counted of one disturbs none that is. */
-async function runHeats(heats: readonly Heat[], options: DrainOptions): Promise<readonly Drain[]> {
-  const { warmEvents } = options
+/** Starts all of `heats` and lets them drain by turns. Only one drains at a time, and nothing else is done meanwhile. */
+async function runHeats(
+  heats: readonly Heat[],
+  options: DrainOptions & { readonly turns: number },
+): Promise<readonly Drain[]> {
   await using scope = new AsyncDisposableStack()
-  const warm = await Promise.all(
-    heats.map(async (heat) => ({ ...heat, running: await warmUp(heat, { warmEvents, scope }) })),
+  const runners = await Promise.all(
+    heats.map(
+      async (heat): Promise<Runner> => ({
+        ...heat,
+        running: await warmUp(heat, { warmEvents: options.warmEvents, scope }),
+        events: 0,
+        seconds: 0,
+        cpuMicros: 0,
+      }),
+    ),
   )
   await sleep(options.settleMs ?? 0)
-  const idle = await Promise.all(warm.map(({ running }) => idleMicros(running, options.idleMs ?? 0)))
+  for (let turn = 0; turn < options.turns; turn += 1) {
+    for (const runner of inTurn(runners, turn)) await takeTurn(runner, options)
+  }
+  await Promise.all(runners.map(({ running }) => running.stop()))
 
-  const filled = await Promise.all(
-    warm.map(async (heat) => {
-      const { table, share, sampledPercent } = heat.contender
-      const events = Math.max(1, Math.round(options.events * share))
-      await fill(heat.ground.db, table, { from: warmEvents, to: warmEvents + events, sampledPercent })
-      return { ...heat, events, cpuBefore: await cpuMicrosOf(heat.running) }
-    }),
-  )
-  const measured = await Promise.all(
-    filled.map(async ({ contender, ground, running, events, cpuBefore }, index) => {
-      const from = performance.now()
-      running.wake?.()
-      await drained(ground.db, contender.table, { last: warmEvents + events - 1, withinMs: WITHIN_MS })
-      const seconds = (performance.now() - from) / 1_000
-      if (options.untilStopped) await running.stop()
-      const idleMicrosPerSecond = idle[index] ?? 0
-      const cpuMicros = (await cpuMicrosOf(running)) - cpuBefore - seconds * idleMicrosPerSecond
-      return { contender, ground, events, seconds, cpuMicrosPerEvent: cpuMicros / events, idleMicrosPerSecond }
-    }),
-  )
   const drains: Drain[] = []
-  for (const { contender, ground, ...figures } of measured) {
+  for (const { contender, ground, events, seconds, cpuMicros } of runners) {
     const faults = await faultsOf({ ...ground, table: contender.table })
-    drains.push({ contender: contender.name, ...figures, faults })
+    drains.push({ contender: contender.name, events, seconds, cpuMicrosPerEvent: cpuMicros / events, faults })
   }
   return drains
 }
@@ -175,7 +165,7 @@ async function runHeats(heats: readonly Heat[], options: DrainOptions): Promise<
 /** Resolves once it has published the events that are not counted. It ends, and its topic with it, with `scope`. */
 async function warmUp(
   { contender, ground }: Heat,
-  { warmEvents, scope }: { warmEvents: number; scope: AsyncDisposableStack },
+  { warmEvents, scope }: { readonly warmEvents: number; readonly scope: AsyncDisposableStack },
 ): Promise<Started> {
   const { db } = ground
   const { table, sampledPercent } = contender
@@ -190,13 +180,25 @@ async function warmUp(
   return running
 }
 
-/** Microseconds of CPU in a second in which nothing is to be done, looked at for `ms`; 0 where nobody looks. */
-async function idleMicros(running: Started, ms: number): Promise<number> {
-  if (ms === 0) return 0
-  const before = await cpuMicrosOf(running)
-  const from = performance.now()
-  await sleep(ms)
-  return (((await cpuMicrosOf(running)) - before) / (performance.now() - from)) * 1_000
+/** Fills the outbox with the next part of the backlog and counts how it is drained, what follows from it included. */
+async function takeTurn(
+  runner: Runner,
+  { warmEvents, events, turns }: DrainOptions & { readonly turns: number },
+): Promise<void> {
+  const { contender, ground, running } = runner
+  const { table, share, sampledPercent } = contender
+  const part = Math.max(1, Math.round((events * share) / turns))
+  const from = warmEvents + runner.events
+  await fill(ground.db, table, { from, to: from + part, sampledPercent })
+
+  const cpuBefore = await cpuMicrosOf(running)
+  const begun = performance.now()
+  running.wake?.()
+  await drained(ground.db, table, { last: from + part - 1, withinMs: WITHIN_MS })
+  runner.seconds += (performance.now() - begun) / 1_000
+  await running.flush?.()
+  runner.cpuMicros += (await cpuMicrosOf(running)) - cpuBefore
+  runner.events += part
 }
 
 async function cpuMicrosOf(running: Started): Promise<number> {
@@ -243,9 +245,11 @@ async function withAdmin(brokers: readonly string[], work: (admin: Admin) => Pro
   }
 }
 
-function rotate<Item>(items: readonly Item[], by: number): Item[] {
-  const at = by % items.length
-  return [...items.slice(at), ...items.slice(0, at)]
+/** Whoever goes first never stays first, and nobody always comes after the same one. */
+function inTurn<Item>(items: readonly Item[], turn: number): readonly Item[] {
+  const at = (turn >> 1) % items.length
+  const turned = [...items.slice(at), ...items.slice(0, at)]
+  return turn % 2 === 0 ? turned : turned.reverse()
 }
 
 async function temporaryFolder() {

@@ -5,8 +5,8 @@ import { benchDrain } from './drain.ts'
 import { renderReport, reportDrains, type Shape } from './report.ts'
 import {
   startCollector,
-  TELEMETRY_IDLE_MS,
   TELEMETRY_SETTLE_MS,
+  TELEMETRY_TURNS,
   TELEMETRY_WARM_EVENTS,
   telemetryContenders,
 } from './telemetry.ts'
@@ -45,7 +45,7 @@ program
 program
   .command('telemetry')
   .description('What metrics and traces cost the relay: CPU of an event, with none, with metrics, 1 % and all traced.')
-  .option('--rounds <count>', 'rounds; in each the settings drain at the same time', positive, 9)
+  .option('--rounds <count>', 'paired rounds; the settings take turns', positive, 9)
   .option('--events <count>', 'events of a backlog', positive, 50_000)
   .option('--bytes <count>', 'bytes of a payload, about', positive, 440)
   .option('--per-aggregate <count>', 'events of an aggregate', positive, 10)
@@ -55,8 +55,8 @@ program
   .action(async (flags: Omit<DrainFlags, 'peers'> & { readonly gate: boolean }) => {
     await using collector = await startCollector()
     const contenders = telemetryContenders(collector.url)
-    const warmUp = { warmEvents: TELEMETRY_WARM_EVENTS, settleMs: TELEMETRY_SETTLE_MS, idleMs: TELEMETRY_IDLE_MS }
-    const drains = await benchDrain({ ...flags, ...warmUp, contenders, progress, together: true, untilStopped: true })
+    const how = { turns: TELEMETRY_TURNS, warmEvents: TELEMETRY_WARM_EVENTS, settleMs: TELEMETRY_SETTLE_MS }
+    const drains = await benchDrain({ ...flags, ...how, contenders, progress })
     const report = reportTelemetry(drains, shapeOf(flags))
     process.stdout.write(`${flags.json ? JSON.stringify(report, null, 2) : renderTelemetry(report)}\n`)
     if (report.faults.length > 0 || (flags.gate && !passes(report))) process.exitCode = 1

@@ -5,6 +5,7 @@ import { runRelayWorker, workerLine } from '../src/messaging/index.ts'
 import { createKafkaPublisher } from '../src/messaging/kafka/index.ts'
 import { shutdownTelemetry } from '../src/service/telemetry-handle.ts'
 import type { TelemetryIdentity } from '../src/service/telemetry-identity.ts'
+import { flushWhenAsked } from './flush-spans.ts'
 
 /** What the thread is told. */
 export interface OurWorkerData {
@@ -18,6 +19,7 @@ export interface OurWorkerData {
 const { databaseUrl, brokers, topic } = workerData as OurWorkerData
 if (!parentPort) throw new Error('This file is the entry of a worker thread')
 
+flushWhenAsked()
 const db = knex({ client: 'pg', connection: databaseUrl, pool: { min: 1, max: 3 } })
 const publisher = createKafkaPublisher({ brokers, clientId: 'bench' })
 try {

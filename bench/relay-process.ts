@@ -10,13 +10,14 @@ import { publishCommitted } from '../src/messaging/outbox/committed.ts'
 import { LANE_COUNT } from '../src/messaging/outbox/lane.ts'
 import { collectMetrics, shutdownTelemetry } from '../src/service/telemetry-handle.ts'
 import type { Ground } from './contenders.ts'
+import { flushBoth } from './flush-spans.ts'
 import { startOurRelay } from './our-relay.ts'
 
 /** The first message to it. It answers once it looks for events. */
 export type RelayProcessData = Pick<Ground, 'databaseUrl' | 'brokers' | 'topic'>
 
-/** What it can be told afterwards: that events were committed; to measure itself; to end. The latter two it answers with microseconds of its CPU. */
-export type RelayProcessCommand = 'wake' | 'measure' | 'stop'
+/** What it can be told afterwards: that events were committed; to export what it has; to measure itself; to end. All but the first it answers with microseconds of its CPU. */
+export type RelayProcessCommand = 'wake' | 'flush' | 'measure' | 'stop'
 
 /** Milliseconds between two scrapes, which are a part of what metrics cost: as `observability/prometheus.yaml` has it. */
 const SCRAPE_MS = 15_000
@@ -28,6 +29,10 @@ const scraping = setInterval(() => void collectMetrics(), SCRAPE_MS)
 
 const commands: Readonly<Record<RelayProcessCommand, () => void | Promise<void>>> = {
   wake: () => publishCommitted(Array.from({ length: LANE_COUNT }, (_, lane) => lane)),
+  async flush() {
+    await flushBoth()
+    answer()
+  },
   measure: () => answer(),
   async stop() {
     clearInterval(scraping)

@@ -31,13 +31,8 @@ export interface Difference {
 
 export interface TelemetryCost {
   readonly contender: string
-  /**
-   * Microseconds of CPU of the relay's process, an event, until everything was
-   * exported, where it does nothing but drain: its share of what each second costs is in it.
-   */
+  /** Microseconds of CPU of the relay's process, an event, until everything was exported. */
   readonly cpuMicrosPerEvent: Spread
-  /** Milliseconds of CPU that each second costs, events or not. */
-  readonly idleMillisPerSecond: Spread
   /** Events a second. */
   readonly rate: Spread
   /** Over no telemetry, and over metrics alone, where it has more than those. */
@@ -71,7 +66,7 @@ export function reportTelemetry(drains: readonly Drain[], shape: Shape): Telemet
   if (faults.length > 0) return { conditions, faults, costs: [], targets: [] }
 
   const of = (name: string) => drains.filter(({ contender }) => contender === name)
-  const cpuOf = (name: string) => of(name).map(busyMicros)
+  const cpuOf = (name: string) => of(name).map(({ cpuMicrosPerEvent }) => cpuMicrosPerEvent)
   function difference(contender: string, over: string): Difference {
     const base = cpuOf(over)
     const more = cpuOf(contender).map((micros, round) => micros - (base[round] ?? Number.NaN))
@@ -91,7 +86,6 @@ export function reportTelemetry(drains: readonly Drain[], shape: Shape): Telemet
     costs: Object.entries(over).map(([contender, others]) => ({
       contender,
       cpuMicrosPerEvent: spreadOf(cpuOf(contender)),
-      idleMillisPerSecond: spreadOf(of(contender).map(({ idleMicrosPerSecond }) => idleMicrosPerSecond / 1_000)),
       rate: spreadOf(of(contender).map(({ events, seconds }) => events / seconds)),
       differences: others.map((other) => difference(contender, other)),
     })),
@@ -101,15 +95,6 @@ export function reportTelemetry(drains: readonly Drain[], shape: Shape): Telemet
       return { ...pair, limit, median, verdict: !enough ? 'too few rounds' : median <= limit ? 'met' : 'missed' }
     }),
   }
-}
-
-/**
- * What an event takes of a relay that is busy all the time: of each second that is
- * one of CPU, time takes its part and leaves the rest to events. Drains that share
- * a machine take longer, and would have more of what time costs counted to an event.
- */
-function busyMicros({ cpuMicrosPerEvent, idleMicrosPerSecond }: Drain): number {
-  return cpuMicrosPerEvent / (1 - idleMicrosPerSecond / 1_000_000)
 }
 
 /** Whether it says that everything was published as it should, and that telemetry costs no more than it may. */
@@ -130,11 +115,10 @@ export function renderTelemetry({ conditions, faults, costs, targets }: Telemetr
   ].join('\n')
 }
 
-function renderCost({ contender, cpuMicrosPerEvent, idleMillisPerSecond, rate, differences }: TelemetryCost): string[] {
+function renderCost({ contender, cpuMicrosPerEvent, rate, differences }: TelemetryCost): string[] {
   const cpu = `${cpuMicrosPerEvent.median.toFixed(1)} µs CPU/event`
-  const idle = `${idleMillisPerSecond.median.toFixed(1)} ms/s at rest`
   return [
-    `${contender.padEnd(26)} ${cpu.padStart(20)} ${idle.padStart(18)} ${`${whole(rate.median)} events/s`.padStart(18)}`,
+    `${contender.padEnd(26)} ${cpu.padStart(20)} ${`${whole(rate.median)} events/s`.padStart(18)}`,
     ...differences.map(({ over, micros, share }) => {
       const ofShare = renderSpread(share, (value) => `${signed(value * 100)} %`)
       return `  over ${over.padEnd(19)} ${renderSpread(micros, (value) => `${signed(value)} µs`)}, ${ofShare}`

@@ -19,8 +19,8 @@ export const TELEMETRY_WARM_EVENTS = 20_000
  */
 export const TELEMETRY_SETTLE_MS = 6_000
 
-/** Milliseconds in which a relay at rest is looked at: a scrape, and what comes once a second as often as that. */
-export const TELEMETRY_IDLE_MS = 15_000
+/** Turns in which a setting drains its backlog: the machine changes from minute to minute by more than telemetry costs. */
+export const TELEMETRY_TURNS = 4
 
 /** A collector that runs. */
 export interface Collector extends AsyncDisposable {
@@ -77,6 +77,7 @@ async function startApart(
 
   let atItsEnd: Promise<number> | null = null
   return {
+    flush: async () => void (await ask('flush')),
     wake: () => void child.send('wake' satisfies RelayProcessCommand),
     cpuMicros: async () => await (atItsEnd ?? ask('measure')),
     async stop() {
