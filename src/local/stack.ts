@@ -145,11 +145,12 @@ async function requireAll(config: LocalConfig, program: string): Promise<void> {
   if (problems.length > 0) throw new StackError([...problems, ...config.slips].join('\n'))
 }
 
-async function portProblems({ port, adminPort, roles }: LocalConfig): Promise<readonly string[]> {
+/** Of a port that is no port only that is said: whether the usual one would be free is of no interest. */
+async function portProblems({ port, adminPort, roles, problems: told }: LocalConfig): Promise<readonly string[]> {
   const wanted = [...(roles.includes('api') ? [['PORT', port] as const] : []), ['ADMIN_PORT', adminPort] as const]
   const problems: string[] = []
   for (const [name, number] of wanted) {
-    if (await portIsFree(number)) continue
+    if (told.some((problem) => problem.startsWith(`${name} `)) || (await portIsFree(number))) continue
     const other = wanted.some(([, one]) => one === number + 100) ? number + 200 : number + 100
     problems.push(`Port ${number} is taken. Set ${name} to another: ${name}=${other} npm start`)
   }
