@@ -9,18 +9,24 @@ export function onPath(program: string): string | null {
   return folders.map((folder) => join(folder, program)).find(canRun) ?? null
 }
 
-/** Where `program` is, by its path or on the path, as a shell finds it; `null` where it is not, or cannot be run. */
-export function findProgram(program: string): string | null {
-  if (!program.includes(sep)) return onPath(program)
-  return canRun(resolve(program)) ? program : null
+/** Why `program`, by its path or on the path as a shell finds it, cannot be run, with the way out; `null` where it can. */
+export function programProblem(program: string): string | null {
+  const file = resolve(program)
+  if (program.includes(sep) ? canRun(file) : onPath(program) !== null) return null
+  if (!isFile(file)) return `The program ${program} is not there.`
+  return `The program ${program} is a file that cannot be run by itself. If it is for Node: npm start -- node ${program}`
 }
 
 function canRun(file: string): boolean {
   try {
     accessSync(file, constants.X_OK)
     // Of a folder it says that it may be entered.
-    return statSync(file).isFile()
+    return isFile(file)
   } catch {
     return false
   }
+}
+
+function isFile(file: string): boolean {
+  return statSync(file, { throwIfNoEntry: false })?.isFile() ?? false
 }

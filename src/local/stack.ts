@@ -14,7 +14,7 @@ import { type Part, provideKafka, providePostgres } from './embedded.ts'
 import { portIsFree } from './free-ports.ts'
 import { kafkaProblems } from './kafka-jars.ts'
 import { endLeftover } from './leftover.ts'
-import { findProgram } from './on-path.ts'
+import { programProblem } from './on-path.ts'
 import { postgresProblem } from './postgres-binaries.ts'
 import { type ServiceProcess, startService } from './service-process.ts'
 import { StackError } from './stack-error.ts'
@@ -135,12 +135,13 @@ async function claimFor(config: LocalConfig): Promise<Disposable | null> {
 async function requireAll(config: LocalConfig, program: string): Promise<void> {
   const postgres = config.databaseUrl === null ? await postgresProblem() : null
   const kafka = config.kafkaBrokers === null ? await kafkaProblems() : []
+  const unrunnable = programProblem(program)
   const problems = [
     ...config.problems,
     ...(await portProblems(config)),
     ...(postgres ? [postgres] : []),
     ...kafka,
-    ...(findProgram(program) === null ? [`The program ${program} is not there, or cannot be run.`] : []),
+    ...(unrunnable === null ? [] : [unrunnable]),
   ]
   if (problems.length > 0) throw new StackError([...problems, ...config.slips].join('\n'))
 }

@@ -249,17 +249,22 @@ test('all that is in the way is named at once, before anything is started: setti
   ])
 })
 
-test.each(['no-such-program', './no/such/program', './README.md', './src'])(
-  'a program that cannot be run is named before anything is started: %s',
-  async (name) => {
-    await using where = await place()
+test.each([
+  ['no-such-program', 'is not there.'],
+  ['./no/such/program', 'is not there.'],
+  ['./src', 'is not there.'],
+  [
+    'examples/quick-start.ts',
+    'is a file that cannot be run by itself. If it is for Node: npm start -- node examples/quick-start.ts',
+  ],
+])('a program that cannot be run is named before anything is started, with the way out: %s', async (name, problem) => {
+  await using where = await place()
 
-    await using program = runProgram('src/local/main.ts', [name], { ...where.env, ...elsewhere })
+  await using program = runProgram('src/local/main.ts', [name], { ...where.env, ...elsewhere })
 
-    expect(await program.ended).toBe(1)
-    expect(program.output()).toBe(`The program ${name} is not there, or cannot be run.\n`)
-  },
-)
+  expect(await program.ended).toBe(1)
+  expect(program.output()).toBe(`The program ${name} ${problem}\n`)
+})
 
 test('a setting that cannot be used is named', async () => {
   await using where = await place()
