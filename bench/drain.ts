@@ -152,7 +152,6 @@ async function runHeats(
   for (let turn = 0; turn < options.turns; turn += 1) {
     for (const runner of inTurn(runners, turn)) await takeTurn(runner, options)
   }
-  await Promise.all(runners.map(({ running }) => running.stop()))
 
   const drains: Drain[] = []
   for (const { contender, ground, events, seconds, cpuMicros } of runners) {
