@@ -11,7 +11,7 @@ import { testPostgresUrl } from '../../support/postgres.ts'
 import { untilLockWait } from '../../support/sessions.ts'
 import { keepLog } from '../../support/telemetry/log-lines.ts'
 import { recordOf, TOPIC } from './scripted-subscriber.ts'
-import { createSetting, idOf, joinSetting, writeEffect } from './setting.ts'
+import { createSetting, idOf, joinSetting, type Setting, writeEffect } from './setting.ts'
 
 /** A pool to another database of the same server. */
 function adminPool(): Knex & AsyncDisposable {
@@ -30,6 +30,24 @@ function noteOf({ payload }: ReceivedEvent): string {
 
 function unreadable(error: Error, name: string): Error {
   return Object.defineProperty(error, name, { get: refuse })
+}
+
+/** Another session that has an event in hand, until it lets it go and has done nothing. */
+async function takenInHand({ database }: Setting, record: Parameters<typeof idOf>[0]) {
+  const [held, freed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  const other = database.createPool().transaction(async (trx) => {
+    await markProcessed(trx, 'summary', [idOf(record)])
+    held.resolve()
+    await freed.promise
+    await trx.rollback()
+  })
+  await held.promise
+  return {
+    async letGo() {
+      freed.resolve()
+      await other
+    },
+  }
 }
 
 async function backendOf(db: Knex): Promise<number> {
@@ -326,22 +344,14 @@ test('PC-78: a stop cuts an event that waits for what another member has in hand
   await using setting = await createSetting(writeEffect, { graceMs: 50 })
   const { db, subscriber, consumer } = setting
   const record = recordOf(0)
-  const [held, freed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
-  const other = setting.database.createPool().transaction(async (trx) => {
-    await markProcessed(trx, 'summary', [idOf(record)])
-    held.resolve()
-    await freed.promise
-    await trx.rollback()
-  })
-  await held.promise
+  const other = await takenInHand(setting, record)
 
   const delivered = subscriber.deliver([record])
   await untilLockWait(db)
   await consumer.stop()
 
   expect(await delivered).toEqual({ nextOffset: 0n, pauseMs: 0 })
-  freed.resolve()
-  await other
+  await other.letGo()
   expect(await setting.effects()).toEqual([])
   expect(await db('processed_events')).toEqual([])
 })
@@ -352,22 +362,14 @@ test('waiting for what another session has locked it is not ready and says so, a
   await using setting = await createSetting(writeEffect, { clock })
   const { db, subscriber, consumer } = setting
   const record = recordOf(0)
-  const [held, freed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
-  const other = setting.database.createPool().transaction(async (trx) => {
-    await markProcessed(trx, 'summary', [idOf(record)])
-    held.resolve()
-    await freed.promise
-    await trx.rollback()
-  })
-  await held.promise
+  const other = await takenInHand(setting, record)
 
   const delivered = subscriber.deliver([record])
   await untilLockWait(db)
   const atFirst = consumer.status()
   aheadMs += 60_000
   const later = consumer.status()
-  freed.resolve()
-  await Promise.all([other, delivered])
+  await Promise.all([other.letGo(), delivered])
 
   expect(atFirst).toMatchObject({ ready: true, problems: [] })
   expect(later).toMatchObject({
