@@ -186,7 +186,8 @@ async function takeTurn(
 ): Promise<void> {
   const { contender, ground, running } = runner
   const { table, share, sampledPercent } = contender
-  const part = Math.max(1, Math.round((events * share) / turns))
+  // Never more in all than were made.
+  const part = Math.max(1, Math.floor((events * share) / turns))
   const from = warmEvents + runner.events
   await fill(ground.db, table, { from, to: from + part, sampledPercent })
 

@@ -67,6 +67,7 @@ export async function attempt<T>(
     wait: bounds.calls.begin(),
     backend: null,
     connection: null,
+    idle: { now: false },
     severedFor: null,
     isCommitting: false,
     failed: null,
@@ -83,7 +84,7 @@ export async function attempt<T>(
         const guard = guardOf(trx)
         try {
           state.connection = await connectionOf(trx)
-          idleness(state.connection)
+          state.idle = idleness(state.connection)
           if (cancelled.aborted) throw new StoppedError()
           // A handler that commits by hand would commit what the others of its batch have not done yet.
           guard.hold()
@@ -139,6 +140,8 @@ interface AttemptState {
   readonly wait: Wait
   backend: BackendRef | null
   connection: PostgresConnection | null
+  /** Whether the server says that no transaction is open. */
+  idle: { readonly now: boolean }
   /** Why we have cut it: Knex notes what it sees of that itself. */
   severedFor: Error | null
   /** Whether everything is done but the COMMIT, which Knex sends next. */
@@ -173,10 +176,9 @@ function attemptOn(trx: Knex.Transaction, state: AttemptState, bounds: AttemptBo
  * running: with a savepoint that is open the next event's effect would be
  * undone; and where it has ended the transaction by a statement of its own.
  */
-function requireIntact(trx: Knex.Transaction, { connection }: AttemptState): void {
+function requireIntact(trx: Knex.Transaction, { idle }: AttemptState): void {
   guardOf(trx).requireSettled()
-  if (connection && idleness(connection).now)
-    throw new NotInTransactionError('a statement of its handler has ended it', null)
+  if (idle.now) throw new NotInTransactionError('a statement of its handler has ended it', null)
 }
 
 async function withinTime(
