@@ -5,7 +5,7 @@
  * `outbox.*` is ours. An event's id, key, offset or error text is never a
  * metric's attribute: each value would be a series of its own.
  */
-import { InvalidOptionError } from '../errors.ts'
+import { InvalidOptionError, MessagingError } from '../errors.ts'
 
 export const ATTR_SYSTEM = 'messaging.system'
 export const ATTR_OPERATION_NAME = 'messaging.operation.name'
@@ -76,8 +76,8 @@ export function outboxName(): string {
 export const OTHER_ERROR = '_OTHER'
 
 /**
- * What an error is called in `error.type`: the `reason`, `code` or class that it
- * states, bounded in length and alphabet, and for metrics also in number by
+ * What an error is called in `error.type`: the `reason` of one of ours, the `code` or
+ * class that it states, bounded in length and alphabet, and for metrics also in number by
  * `rememberErrorTypes`. Never its message, which may hold values. Never throws:
  * what cannot be looked at, for a getter that throws, is `_OTHER`.
  */
@@ -97,7 +97,8 @@ export function errorWord(stated: string): string {
 function statedType(error: unknown): string {
   if (!(error instanceof Error)) return typeof error
   const { reason, code } = error as { reason?: unknown; code?: unknown }
-  if (typeof reason === 'string') return reason
+  // Of our own alone: what others keep in a field of that name may be anything.
+  if (error instanceof MessagingError && typeof reason === 'string') return reason
   if (typeof code === 'string') return code
   return (error.name === 'Error' && driverTimeouts.get(error.message)) || error.name
 }

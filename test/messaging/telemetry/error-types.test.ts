@@ -33,6 +33,11 @@ test.each([
   expect(errorType(error)).toBe('_OTHER')
 })
 
+test('the reason that an error of somebody else has is no word of ours: it may be anything', () => {
+  expect(errorType(Object.assign(new TypeError('no'), { reason: 'alice.miller:4711' }))).toBe('TypeError')
+  expect(errorType(failureOf('MESSAGE_TOO_LARGE'))).toBe('MESSAGE_TOO_LARGE')
+})
+
 test('a word too long or too odd for a label is none, whoever states it', async () => {
   countRetry('the broker said: "no"')
   countRetry('X'.repeat(65))

@@ -4,6 +4,7 @@ import { context, propagation, SpanKind, SpanStatusCode, trace } from '@opentele
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
 import { InMemorySpanExporter, type ReadableSpan, SimpleSpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace'
 import type { OutboxEvent, TraceContext } from '../../../src/messaging/envelope.ts'
+import { PublishError } from '../../../src/messaging/errors.ts'
 import {
   currentTraceContext,
   dedupeSpan,
@@ -179,7 +180,10 @@ test('two events of one batch stay in the traces of their requests, whatever is 
 })
 
 test('a failed attempt is an error, and its retry a sibling', () => {
-  const failure = Object.assign(new Error('secret value'), { reason: 'REQUEST_TIMED_OUT' })
+  const failure = new PublishError(
+    { topic: 'order.events' },
+    { kind: 'outage', outcome: 'unknown', reason: 'REQUEST_TIMED_OUT', cause: new Error('secret value') },
+  )
   send(storedEvent(), 1, failure)
   send(storedEvent(), 2)
 
