@@ -1,8 +1,13 @@
 /** Reads topics with the bare client, by assignment and from the first offset: a second opinion on what our driver says. */
-import { type Admin, Kafka, logLevel } from 'kafkajs'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { type Admin, Kafka, KafkaJSProtocolError, logLevel } from 'kafkajs'
 import { withCluster } from '../../../src/messaging/kafka/inside.ts'
 import type { FoundRecord } from '../../../src/messaging/testing/contract-harness.ts'
 import type { TopicPartition } from '../../../src/messaging/transport.ts'
+
+/** A coordinator loads a group for as long as a slow machine takes, and not for ever. */
+const LOADING_TRIES = 600
+const LOADING_PAUSE_MS = 100
 
 /** A look at the broker past our driver. */
 export interface Witness extends AsyncDisposable {
@@ -78,12 +83,24 @@ export async function createWitness(brokers: readonly string[]): Promise<Witness
       return found
     },
     async committed(groupId, { topic, partition }) {
-      const [entry] = await admin.fetchOffsets({ groupId, topics: [topic] })
+      const [entry] = await whileLoading(() => admin.fetchOffsets({ groupId, topics: [topic] }))
       const offset = BigInt(entry?.partitions.find((one) => one.partition === partition)?.offset ?? -1)
       return offset < 0n ? null : offset
     },
     close: () => admin.disconnect(),
     [Symbol.asyncDispose]: () => admin.disconnect(),
+  }
+}
+
+/** A group that nobody has asked for yet, or whose coordinator has moved, is loaded first. */
+async function whileLoading<T>(ask: () => Promise<T>): Promise<T> {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await ask()
+    } catch (error) {
+      if (tries === LOADING_TRIES || !(error instanceof KafkaJSProtocolError) || !error.retriable) throw error
+      await sleep(LOADING_PAUSE_MS)
+    }
   }
 }
 

@@ -7,7 +7,7 @@ import type { RelayStatus } from '../../../src/messaging/relay/relay-status.ts'
 import { eventually } from '../../../src/messaging/testing/index.ts'
 import type { OutgoingRecord } from '../../../src/messaging/transport.ts'
 import { orderEvent } from '../../support/events.ts'
-import { untilLockWait } from '../../support/sessions.ts'
+import { untilSession } from '../../support/sessions.ts'
 import { createRelaySetting, type RelaySetting, TOPIC, typesOf } from './setting.ts'
 
 const BAD = { holder: 'relay', topic: TOPIC, aggregateType: 'order', aggregateId: 'bad' }
@@ -37,14 +37,16 @@ test('skips an event that was only ever refused at once, also while the broker i
 test('does the skip that has taken the place of a resume, whoever has begun to carry that out', async () => {
   await using setting = await createRelaySetting()
   setting.start({ maxAttempts: 1 })
-  setting.broker.faults.refuseRecords(isFirst)
+  const allow = setting.broker.faults.refuseRecords(isFirst)
   await setting.append(orderEvent('First', 'bad'), orderEvent('After', 'bad'))
   await parked(setting.db)
 
   await setting.db.transaction(async (trx) => {
     await trx.raw('select from lane_leases for update')
     await requestResume(setting.db, BAD)
-    await untilLockWait(setting.db)
+    // Not the renewal of a lease, which may wait as well.
+    await untilSession(setting.db, `wait_event_type = 'Lock' and query like '%for share of lane_leases'`)
+    allow()
     await requestSkip(setting.db, BAD)
   })
   await setting.drained()
