@@ -28,7 +28,7 @@ module.exports = {
     ...['outbox', 'inbox', 'kafka', 'testing'].map((part) => mayImport(`messaging/${part}`, ground)),
     mayImport('messaging/lifecycle', 'messaging/errors'),
     mayImport('messaging/transaction', 'messaging/errors'),
-    mayImport('messaging/telemetry', 'messaging/(envelope|transport|errors|options|lifecycle)'),
+    mayImport('messaging/telemetry', 'messaging/(envelope|transport|errors|options|lifecycle|transaction)'),
     {
       name: 'only the kafka folder knows a Kafka client',
       severity: 'error',

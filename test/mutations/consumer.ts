@@ -226,7 +226,7 @@ export const CONSUMER: readonly Mutation[] = [
   },
   {
     name: 'consumer: a handler may leave a savepoint open',
-    edits: [{ file: ATTEMPT, find: '      requireIntact(trx, state)\n', replace: '' }],
+    edits: [{ file: ATTEMPT, find: '      requireIntact(trx, state, bounds)\n', replace: '' }],
     test: 'test/messaging/consumer/handler-transactions.test.ts',
     title: 'a handler that leaves a savepoint open behind it parks its key',
   },
@@ -241,11 +241,29 @@ export const CONSUMER: readonly Mutation[] = [
     edits: [
       {
         file: 'src/messaging/inbox/process-once.ts',
-        find: "guardOf(trx).inTurn({ name: 'processOnce' }, () => markProcessed(trx, consumer, [event.id]))",
-        replace: '(void guardOf, markProcessed(trx, consumer, [event.id]))',
+        find: 'guard.inTurn(call, () => markProcessed(trx, consumer, [event.id]))',
+        replace: 'markProcessed(trx, consumer, [event.id])',
       },
     ],
     test: 'test/messaging/inbox/process-once.test.ts',
     title: 'an event is not marked beside an open savepoint, with which the mark could be undone and the effect stand',
+  },
+  {
+    name: 'consumer: ROLLBACK in answer to COMMIT ignored',
+    edits: [{ file: ATTEMPT, find: "=== 'ROLLBACK'", replace: "=== 'never'" }],
+    test: 'test/messaging/consumer/handler-transactions.test.ts',
+    title: 'an event whose COMMIT was answered by ROLLBACK, as what its handler left running had failed',
+  },
+  {
+    name: 'consumer: a connection with an open transaction lent again',
+    edits: [
+      {
+        file: 'src/messaging/transaction/clean-transaction.ts',
+        find: 'if (!idle.now) connection.__knex__disposed ??= UNCLEAN',
+        replace: 'void UNCLEAN',
+      },
+    ],
+    test: 'test/messaging/consumer/handler-transactions.test.ts',
+    title: 'an attempt that its client has given up leaves no transaction behind',
   },
 ]

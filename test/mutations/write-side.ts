@@ -151,7 +151,7 @@ export const WRITE_SIDE: readonly Mutation[] = [
     edits: [
       {
         file: GUARD,
-        find: "throw new NotInTransactionError('its callback called commit or rollback; return or throw instead', null)",
+        find: 'this.#doomed = BY_HAND\n    throw new NotInTransactionError(BY_HAND, null)',
         replace: '',
       },
     ],
@@ -163,6 +163,12 @@ export const WRITE_SIDE: readonly Mutation[] = [
     edits: [{ file: TRANSACTION, find: 'if (idle.now) throw', replace: 'if (idle.now && false) throw' }],
     test: TESTS,
     title: 'a transaction that one of its statements has ended is not reported as committed',
+  },
+  {
+    name: 'savepoint: one that could not be undone is forgotten',
+    edits: [{ file: GUARD, find: 'const lost = () => parent.#doom(NOT_UNDONE)', replace: 'const lost = () => {}' }],
+    test: 'test/messaging/outbox/savepoints.test.ts',
+    title: 'a transaction whose savepoint could not be undone is not committed: its client had given up waiting',
   },
   {
     name: 'savepoint: append that nobody awaits allowed',
@@ -196,7 +202,7 @@ export const WRITE_SIDE: readonly Mutation[] = [
   },
   {
     name: 'transaction: append that nobody awaits allowed',
-    edits: [{ file: GUARD, find: 'if (running) {', replace: 'if (running && false) {' }],
+    edits: [{ file: GUARD, find: 'if (running) throw', replace: 'if (running && false) throw' }],
     test: 'test/messaging/outbox/refusals.test.ts',
     title: 'rolls back when an append was not awaited',
   },

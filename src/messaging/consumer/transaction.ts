@@ -8,14 +8,15 @@
  */
 import type { Knex } from 'knex'
 import type { BackendRef } from '../dead-letters/held-keys.ts'
-import { NotInTransactionError } from '../errors.ts'
+import { NotInTransactionError, RolledBackError } from '../errors.ts'
 import { type Backoff, backoffMs } from '../lifecycle/backoff.ts'
 import type { CallWatch, Wait } from '../lifecycle/call-watch.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
 import { errorType } from '../telemetry/attributes.ts'
-import { connectionOf, idleness, type PostgresConnection } from '../transaction/connection.ts'
-import { guardOf } from '../transaction/guard.ts'
+import { keepClean, wasUnclean } from '../transaction/clean-transaction.ts'
+import { commandOf, type PostgresConnection } from '../transaction/connection.ts'
+import { guardOf, type TransactionGuard } from '../transaction/guard.ts'
 import type { TopicPartition } from '../transport.ts'
 import { type AttemptFailure, type AttemptPhase, classify, HandlerTimeoutError, StoppedError } from './failure.ts'
 import type { StoredOffsets } from './stored-offsets.ts'
@@ -68,6 +69,7 @@ export async function attempt<T>(
     backend: null,
     connection: null,
     idle: { now: false },
+    guard: null,
     severedFor: null,
     isCommitting: false,
     failed: null,
@@ -82,9 +84,9 @@ export async function attempt<T>(
       async (trx): Promise<T> => {
         state.phase = 'prepare'
         const guard = guardOf(trx)
+        state.guard = guard
         try {
-          state.connection = await connectionOf(trx)
-          state.idle = idleness(state.connection)
+          Object.assign(state, await keepClean(trx))
           if (cancelled.aborted) throw new StoppedError()
           // A handler that commits by hand would commit what the others of its batch have not done yet.
           guard.hold()
@@ -101,6 +103,13 @@ export async function attempt<T>(
       },
       { isolationLevel: 'read committed' },
     )
+    // What a handler has left running may fail behind our last statement; Knex takes the answer for a commit.
+    if (state.guard && commandOf(await state.guard.answer) === 'ROLLBACK') {
+      state.failed ??= {
+        error: new RolledBackError({ reason: 'a statement that its handler left running had failed' }),
+      }
+      state.phase = 'handle'
+    }
     // Knex resolves where the callback has rejected with undefined, as a handler may.
     if (!state.failed) {
       for (const { where, nextOffset } of state.stored) bounds.offsets.committed(where, nextOffset)
@@ -110,12 +119,13 @@ export async function attempt<T>(
   } catch (error) {
     const { severedFor, connection } = state
     const cause = severedFor instanceof StoppedError ? severedFor : state.failed ? state.failed.error : error
-    const failure = classify(cause, state.phase, connection?.__knex__disposed !== undefined)
+    const unclean = connection !== null && wasUnclean(connection)
+    const failure = classify(cause, state.phase, connection?.__knex__disposed !== undefined && !unclean)
     // Never one that commits: it may wait for a standby, and would make visible what that does not have.
     if (
       state.backend &&
       !state.isCommitting &&
-      (failure.error instanceof HandlerTimeoutError || failure.error instanceof StoppedError)
+      (unclean || failure.error instanceof HandlerTimeoutError || failure.error instanceof StoppedError)
     ) {
       await endBackend(db, state.backend, bounds)
     }
@@ -142,6 +152,7 @@ interface AttemptState {
   connection: PostgresConnection | null
   /** Whether the server says that no transaction is open. */
   idle: { readonly now: boolean }
+  guard: TransactionGuard | null
   /** Why we have cut it: Knex notes what it sees of that itself. */
   severedFor: Error | null
   /** Whether everything is done but the COMMIT, which Knex sends next. */
@@ -159,7 +170,7 @@ function attemptOn(trx: Knex.Transaction, state: AttemptState, bounds: AttemptBo
     async handle(work) {
       state.phase = 'handle'
       await state.wait.except(() => withinTime(work, bounds, (error) => sever(state, error)))
-      requireIntact(trx, state)
+      requireIntact(trx, state, bounds)
     },
     finish() {
       state.phase = 'finish'
@@ -176,9 +187,14 @@ function attemptOn(trx: Knex.Transaction, state: AttemptState, bounds: AttemptBo
  * running: with a savepoint that is open the next event's effect would be
  * undone; and where it has ended the transaction by a statement of its own.
  */
-function requireIntact(trx: Knex.Transaction, { idle }: AttemptState): void {
+function requireIntact(trx: Knex.Transaction, { idle }: AttemptState, { logger }: AttemptBounds): void {
   guardOf(trx).requireSettled()
-  if (idle.now) throw new NotInTransactionError('a statement of its handler has ended it', null)
+  if (!idle.now) return
+  logger.error(
+    {},
+    'A handler has ended its transaction by SQL: after a commit, events beside its own may count as processed',
+  )
+  throw new NotInTransactionError('a statement of its handler has ended it', null)
 }
 
 async function withinTime(

@@ -7,7 +7,7 @@ import type { Knex } from 'knex'
 import { InvalidOptionError } from '../errors.ts'
 import { requireFunction, requireLive, requireObject, requireText } from '../options.ts'
 import { dedupeSpan } from '../telemetry/tracing.ts'
-import { guardOf } from '../transaction/guard.ts'
+import { type GuardedCall, guardOf } from '../transaction/guard.ts'
 import { markProcessed } from './queries.ts'
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i
@@ -27,11 +27,28 @@ export type Delivery = 'processed' | 'duplicate'
  * without the effect, and beside an open savepoint of it, with which the mark could
  * be undone while the effect stands; and with {@link InvalidOptionError} for an id that is no UUID.
  */
-export async function processOnce<Event extends { readonly id: string }>(
+export function processOnce<Event extends { readonly id: string }>(
   trx: Knex.Transaction,
   consumer: string,
   event: Event,
   handle: (trx: Knex.Transaction, event: Event) => Promise<void>,
+): Promise<Delivery> {
+  const call: GuardedCall = { name: 'processOnce' }
+  const outcome = process(call, trx, { consumer, event, handle })
+  call.promise = outcome
+  return outcome
+}
+
+interface Once<Event> {
+  readonly consumer: string
+  readonly event: Event
+  readonly handle: (trx: Knex.Transaction, event: Event) => Promise<void>
+}
+
+async function process<Event extends { readonly id: string }>(
+  call: GuardedCall,
+  trx: Knex.Transaction,
+  { consumer, event, handle }: Once<Event>,
 ): Promise<Delivery> {
   requireLive(trx, 'processOnce')
   requireText('consumer', consumer)
@@ -40,11 +57,14 @@ export async function processOnce<Event extends { readonly id: string }>(
     throw new InvalidOptionError('event.id', event.id, 'a UUID', 'another value')
   }
   requireFunction('handle', handle, 'a function of the transaction and the event')
-  return await dedupeSpan(consumer, async (span) => {
-    const fresh = await guardOf(trx).inTurn({ name: 'processOnce' }, () => markProcessed(trx, consumer, [event.id]))
-    span.result(fresh.size === 1 ? 'new' : 'duplicate')
-    if (fresh.size === 0) return 'duplicate'
-    await handle(trx, event)
-    return 'processed'
-  })
+  const guard = guardOf(trx)
+  return await guard.follow(call, () =>
+    dedupeSpan(consumer, async (span) => {
+      const fresh = await guard.inTurn(call, () => markProcessed(trx, consumer, [event.id]))
+      span.result(fresh.size === 1 ? 'new' : 'duplicate')
+      if (fresh.size === 0) return 'duplicate'
+      await handle(trx, event)
+      return 'processed'
+    }),
+  )
 }

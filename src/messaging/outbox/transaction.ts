@@ -13,8 +13,9 @@ import { CommitUnknownError, InvalidOptionError, NotInTransactionError, RolledBa
 import { backoffMs } from '../lifecycle/backoff.ts'
 import { systemClock } from '../lifecycle/clock.ts'
 import { requireFunction, requireKnown, requirePostgres } from '../options.ts'
-import { commandOf, connectionOf, idleness } from '../transaction/connection.ts'
-import { guardOf, type TransactionGuard } from '../transaction/guard.ts'
+import { keepClean } from '../transaction/clean-transaction.ts'
+import { commandOf } from '../transaction/connection.ts'
+import { type GuardedCall, guardOf, type TransactionGuard } from '../transaction/guard.ts'
 import { type DoubtfulCommit, historyOf, settleCommit } from './commit-outcome.ts'
 import { adopt, type Enlistment } from './enlistment.ts'
 import { selectTransactionId } from './queries.ts'
@@ -52,10 +53,21 @@ const RETRY_BACKOFF = { firstMs: 10, maxMs: 500 }
  * failures and deadlocks are reported, unless `retries` are allowed. Refuses a
  * `db` over another driver than `pg` with {@link InvalidOptionError}.
  */
-export async function inTransaction<T>(
+export function inTransaction<T>(
   db: Knex,
   work: (trx: Knex.Transaction) => Promise<T>,
   options: TransactionOptions = {},
+): Promise<T> {
+  const call: GuardedCall = { name: 'inTransaction' }
+  const outcome = run(db, work, { options, call })
+  call.promise = outcome
+  return outcome
+}
+
+async function run<T>(
+  db: Knex,
+  work: (trx: Knex.Transaction) => Promise<T>,
+  { options, call }: { readonly options: TransactionOptions; readonly call: GuardedCall },
 ): Promise<T> {
   requireKnown(options, { isolation: true, retries: true })
   const { retries = 0, isolation } = options
@@ -70,7 +82,8 @@ export async function inTransaction<T>(
   if (db.isTransaction) {
     const rule = 'left out in a transaction: a savepoint has the isolation of that'
     if (isolation !== undefined) throw new InvalidOptionError('isolation', isolation, rule)
-    return await runWithin(db as Knex.Transaction, work)
+    const trx = db as Knex.Transaction
+    return await guardOf(trx).follow(call, () => runWithin(trx, work))
   }
 
   for (let attempt = 1; ; attempt += 1) {
@@ -109,8 +122,6 @@ interface State<T> {
 
 /** Runs `work` in a savepoint of `trx`, held to what a transaction is held to. */
 async function runWithin<T>(trx: Knex.Transaction, work: (savepoint: Knex.Transaction) => Promise<T>): Promise<T> {
-  // Before the savepoint: what is called beside it is to see it.
-  guardOf(trx)
   let failed = false
   const value = await trx.transaction(async (savepoint) => {
     const guard = guardOf(savepoint)
@@ -161,7 +172,7 @@ async function prepare<T>(
   work: (trx: Knex.Transaction) => Promise<T>,
   state: State<T>,
 ): Promise<void> {
-  const idle = await discardUncleanConnection(trx)
+  const { idle } = await keepClean(trx)
   const guard = guardOf(trx)
   const enlistment = adopt(trx)
 
@@ -216,25 +227,6 @@ async function settle<T>(db: Knex, progress: Committing<T>, cause: unknown): Pro
 function announced<T>({ enlistment, value }: Committing<T>): T {
   enlistment.announce()
   return value
-}
-
-/**
- * Sees to it that a connection which is not idle when the transaction ends is
- * destroyed and not lent again: Knex gives up waiting for ROLLBACK after five
- * seconds, and a timeout of the client leaves its statement running. Resolves to
- * whether it is idle, from now on.
- */
-async function discardUncleanConnection(trx: Knex.Transaction): Promise<{ readonly now: boolean }> {
-  const connection = await connectionOf(trx)
-  const idle = idleness(connection)
-  const check = () => {
-    if (!idle.now) {
-      connection.__knex__disposed ??= 'the transaction on it was not seen to end'
-    }
-  }
-  // Runs before the connection is back in the pool, which takes more turns of the promise queue.
-  trx.executionPromise.then(check, check)
-  return idle
 }
 
 function isConflict(error: unknown): boolean {

@@ -25,6 +25,7 @@ import {
   requireWhole,
 } from '../options.ts'
 import { errorType } from '../telemetry/attributes.ts'
+import { cleanTransaction } from '../transaction/clean-transaction.ts'
 import type { Publisher } from '../transport.ts'
 import { boundLocks, countRestless, freeVanishedLanes, keepRenewalsOut } from './lease-queries.ts'
 import { REST_MS, RestWatch } from './rest-watch.ts'
@@ -202,7 +203,8 @@ async function findObstacle(
  */
 async function tryToSwitch(db: Knex, { adoption, partitionCount }: Target): Promise<boolean> {
   try {
-    return await db.transaction(
+    return await cleanTransaction(
+      db,
       async (trx) => {
         await boundLocks(trx)
         await keepRenewalsOut(trx)

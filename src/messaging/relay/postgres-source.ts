@@ -2,6 +2,7 @@
 import type { Knex } from 'knex'
 import { answeringTopicRule, type TopicRule } from '../outbox/topic-rule.ts'
 import type { KeyRef, LaneDirectory, Ownership, RelaySource, Settlement, TopicRegistry } from '../source.ts'
+import { cleanTransaction } from '../transaction/clean-transaction.ts'
 import {
   deleteIfEmpty,
   lockHeldKey,
@@ -39,7 +40,8 @@ export function createPostgresSource({ db, topicFor }: { db: Knex; topicFor: Top
    * the database has as its default.
    */
   async function fenced(ownership: Ownership, work: (trx: Knex.Transaction) => Promise<number>): Promise<Settlement> {
-    return await db.transaction(
+    return await cleanTransaction(
+      db,
       async (trx) => {
         await boundLocks(trx)
         if (!(await lockLease(trx, ownership))) {

@@ -1,5 +1,6 @@
 /** The SQL of the gauges: one reading, bounded whatever the tables have grown to. */
 import type { Knex } from 'knex'
+import { cleanTransaction } from '../transaction/clean-transaction.ts'
 
 /** What one reading finds. Counts stop at 100,001. */
 export interface OutboxState {
@@ -27,7 +28,7 @@ const COUNTED_AT_MOST = 100_001
  * do not matter.
  */
 export async function selectOutboxState(db: Knex): Promise<OutboxState> {
-  const { rows } = await db.transaction(async (trx) => {
+  const { rows } = await cleanTransaction(db, async (trx) => {
     await refuseToSort(trx)
     return await trx.raw<{ rows: [Record<keyof OutboxState, string>] }>(
       `select (select count(*)

@@ -11,6 +11,10 @@ import type { Knex } from 'knex'
 import { NotInTransactionError } from '../errors.ts'
 import { wrapSavepoints } from './connection.ts'
 
+const BY_HAND = 'its callback called commit or rollback; return or throw instead'
+const STILL_RUNNING = 'it was still running when the callback of its transaction returned'
+const NOT_UNDONE = 'a savepoint of it could not be undone'
+
 /** One call that writes: the promise that its caller was given. */
 export interface GuardedCall {
   /** What is called, for messages: `appendToOutbox`. */
@@ -23,10 +27,19 @@ export class TransactionGuard {
   #running: Promise<void> = Promise.resolve()
   readonly #calls = new Set<GuardedCall>()
   #savepoints: (() => boolean)[] = []
+  readonly #parent: TransactionGuard | null
+  /** Calls that were handed out and have not ended, each of which may be many statements. */
+  readonly #handedOut = new Set<GuardedCall>()
+  /** Why the transaction cannot be committed, whatever its callback says; `null` while it can. */
+  #doomed: string | null = null
   #isHeld = false
   #isClosed = false
   #isRolledBack = false
   #answer: Promise<unknown> = Promise.resolve()
+
+  constructor(parent: TransactionGuard | null) {
+    this.#parent = parent
+  }
 
   /** Whether `rollback` was called, by whomever: Knex resolves after one without an error. */
   get isRolledBack(): boolean {
@@ -65,6 +78,16 @@ export class TransactionGuard {
     }
   }
 
+  /** Follows a call that may open savepoints, until it has ended: what is left of one that nobody awaits ends no process. */
+  async follow<T>(call: GuardedCall, work: () => Promise<T>): Promise<T> {
+    this.#handedOut.add(call)
+    try {
+      return await work()
+    } finally {
+      this.#handedOut.delete(call)
+    }
+  }
+
   /** Opens a savepoint by `open`, after what was called before it; `isOver` tells whether it has ended. */
   savepoint(open: () => Promise<unknown>, isOver: () => boolean): Promise<unknown> {
     this.noteSavepoint(isOver)
@@ -92,20 +115,23 @@ export class TransactionGuard {
     this.#isHeld = false
   }
 
-  /** Throws {@link NotInTransactionError} when a call is still running or a savepoint open: nobody awaited it. */
+  /**
+   * Throws {@link NotInTransactionError} when a call is still running or a savepoint
+   * open: nobody awaited it; and where an end by hand was refused and the refusal
+   * swallowed, or a savepoint could not be undone.
+   */
   requireSettled(): void {
+    if (this.#doomed !== null) throw new NotInTransactionError(this.#doomed, null)
+    const calls = [...this.#calls, ...this.#handedOut]
+    // Nobody looks at how they end, which says less than this does, and would end the process.
+    for (const { promise } of calls) promise?.catch(() => {})
     const [running] = this.#calls
-    if (running) {
-      // Nobody looks at how they end, which says less than this does, and would end the process.
-      for (const { promise } of this.#calls) promise?.catch(() => {})
-      throw new NotInTransactionError(
-        'it was still running when the callback of its transaction returned',
-        running.name,
-      )
-    }
+    if (running) throw new NotInTransactionError(STILL_RUNNING, running.name)
     if (this.#isInSavepoint) {
       throw new NotInTransactionError('a savepoint of it was still open when its callback returned; await it', null)
     }
+    const [left] = this.#handedOut
+    if (left) throw new NotInTransactionError(STILL_RUNNING, left.name)
   }
 
   /** Ends writing and lets the transaction be ended. Throws as {@link requireSettled} does. */
@@ -127,13 +153,32 @@ export class TransactionGuard {
     trx.rollback = (error) => {
       this.#refuseByHand()
       this.#isRolledBack = true
-      return rollback(error)
+      const answer = rollback(error)
+      this.#watchUndoing(trx, error, answer)
+      return answer
     }
+  }
+
+  /** A client that has given up waiting drops the statement, and what was to be undone is committed. */
+  #watchUndoing(trx: Knex.Transaction, error: unknown, answer: unknown): void {
+    const parent = this.#parent
+    if (!parent) return
+    const lost = () => parent.#doom(NOT_UNDONE)
+    // Knex keeps the failure to itself: without an error it rejects, with one it answers nothing.
+    if (error === undefined) trx.executionPromise.catch(lost)
+    else Promise.resolve(answer).then((said) => said === undefined && lost(), lost)
   }
 
   #refuseByHand(): void {
     if (!this.#isHeld) return
-    throw new NotInTransactionError('its callback called commit or rollback; return or throw instead', null)
+    this.#doomed = BY_HAND
+    throw new NotInTransactionError(BY_HAND, null)
+  }
+
+  /** What contains it is as doomed, up to the transaction. */
+  #doom(problem: string): void {
+    this.#doomed ??= problem
+    if (this.#parent) this.#parent.#doom(problem)
   }
 }
 
@@ -143,11 +188,12 @@ const guards = new WeakMap<Knex.Transaction, TransactionGuard>()
 export function guardOf(trx: Knex.Transaction): TransactionGuard {
   const known = guards.get(trx)
   if (known) return known
-  const guard = new TransactionGuard()
+  const parent = trx.parentTransaction ? guardOf(trx.parentTransaction as Knex.Transaction) : null
+  const guard = new TransactionGuard(parent)
   guards.set(trx, guard)
   guard.watchEnds(trx)
   watchSavepoints(trx, guard)
-  if (trx.parentTransaction) guardOf(trx.parentTransaction as Knex.Transaction).noteSavepoint(() => trx.isCompleted())
+  parent?.noteSavepoint(() => trx.isCompleted())
   return guard
 }
 

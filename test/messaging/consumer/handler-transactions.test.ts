@@ -2,11 +2,15 @@
 import { expect, test } from '@jest/globals'
 import type { Knex } from 'knex'
 import { listHeldKeys } from '../../../src/messaging/dead-letters/list.ts'
+import { processOnce } from '../../../src/messaging/inbox/process-once.ts'
 import { appendToOutbox } from '../../../src/messaging/outbox/append.ts'
 import { inTransaction } from '../../../src/messaging/outbox/transaction.ts'
+import { createTestDatabase } from '../../support/database.ts'
 import { orderEvent } from '../../support/events.ts'
 import { recordOf } from './scripted-subscriber.ts'
-import { createSetting, idOf, writeEffect } from './setting.ts'
+import { createEffects, createSetting, effectsOf, idOf, joinOn, writeEffect } from './setting.ts'
+
+const NOBODY = '01a22d02-357a-71c0-add4-7e16800a798d'
 
 /** One that fails, begun in the handler's transaction; the handler is glad without it. */
 async function optional(trx: Knex.Transaction): Promise<void> {
@@ -32,6 +36,17 @@ test.each<[string, (trx: Knex.Transaction) => unknown]>([
   ],
   ['commits by hand', (trx) => trx.commit()],
   ['rolls back by hand', (trx) => trx.rollback()],
+  [
+    'swallows that it may not roll back',
+    async (trx) => {
+      await writeEffect(trx, { id: NOBODY, aggregate: { id: 'a' } } as never)
+      await Promise.resolve()
+        .then(() => trx.rollback())
+        .catch(() => {})
+    },
+  ],
+  ['awaits no inTransaction', (trx) => void inTransaction(trx, async (savepoint) => await savepoint.raw('select 1'))],
+  ['awaits no processOnce', (trx) => void processOnce(trx, 'other', { id: NOBODY }, async () => {})],
   ['rolls back by SQL', (trx) => trx.raw('rollback')],
 ])('a handler that %s parks its key, and the events beside it have their effects', async (_how, work) => {
   const [bad, ...others] = [recordOf(0, { key: 'a' }), recordOf(1, { key: 'b' }), recordOf(2, { key: 'c' })]
@@ -49,5 +64,51 @@ test.each<[string, (trx: Knex.Transaction) => unknown]>([
   expect(await setting.db('outbox').select('aggregate_type').where('aggregate_id', 'needed')).toEqual([])
   expect(await listHeldKeys(setting.db)).toMatchObject([
     { state: 'parked', aggregateId: 'a', reason: expect.stringContaining('MESSAGING_NOT_IN_TRANSACTION') },
+  ])
+})
+
+test('an attempt that its client has given up leaves no transaction behind, in which the next would commit half of it', async () => {
+  await using database = await createTestDatabase()
+  await createEffects(database.db)
+  const impatient = { connectionString: database.url, query_timeout: 1_000 }
+  const pool = database.createPool({ connection: impatient as Knex.PgConnectionConfig, pool: { min: 0, max: 1 } })
+  let calls = 0
+  await using setting = joinOn(
+    database,
+    async (trx, event) => {
+      calls += 1
+      await writeEffect(trx, event)
+      if (calls > 1) return
+      await Promise.all([trx.raw('select pg_sleep(3)'), Promise.reject(new Error('no'))])
+    },
+    { db: pool },
+  )
+  const records = [recordOf(0), recordOf(1)]
+
+  await setting.subscriber.deliverAll(records)
+
+  expect(calls).toBe(3)
+  expect(await effectsOf(database.db)).toEqual(records.map(idOf))
+})
+
+test('an event whose COMMIT was answered by ROLLBACK, as what its handler left running had failed, is not taken for processed', async () => {
+  await using setting = await createSetting(
+    async (trx, event) => {
+      await writeEffect(trx, event)
+      // The second is sent behind our own last statement.
+      const left = async () => {
+        await trx.raw('select 1')
+        await trx.raw('select 1 / 0')
+      }
+      void left().catch(() => {})
+    },
+    { maxAttempts: 1 },
+  )
+
+  await setting.subscriber.deliverAll([recordOf(0)])
+
+  expect(await setting.effects()).toEqual([])
+  expect(await listHeldKeys(setting.db)).toMatchObject([
+    { state: 'parked', reason: expect.stringContaining('MESSAGING_ROLLED_BACK') },
   ])
 })

@@ -246,3 +246,22 @@ test.each<[string, (db: Knex) => Promise<unknown>]>([
   expect(told).toHaveLength(1)
   expect(await stored(database.db)).toEqual(['b'])
 })
+
+test('a transaction whose savepoint could not be undone is not committed: its client had given up waiting', async () => {
+  await using database = await createTestDatabase()
+  await database.db.raw('create table optional (id integer)')
+  const impatient = { connectionString: database.url, query_timeout: 1_000 }
+  const pool = database.createPool({ connection: impatient as Knex.PgConnectionConfig })
+
+  const committed = inTransaction(pool, async (trx) => {
+    await inTransaction(trx, async (savepoint) => {
+      const slow = savepoint.raw('insert into optional select 1 from pg_sleep(1.6)')
+      await Promise.all([slow, Promise.reject(new Error('undo it'))])
+    }).catch(() => {})
+    await append(trx, 'a')
+  })
+
+  await expect(committed).rejects.toThrow()
+  expect(await stored(database.db)).toEqual([])
+  expect(await database.db('optional')).toEqual([])
+})
