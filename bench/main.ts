@@ -3,13 +3,7 @@ import { Command, InvalidArgumentError } from 'commander'
 import { ours, peers } from './contenders.ts'
 import { benchDrain } from './drain.ts'
 import { renderReport, reportDrains, type Shape } from './report.ts'
-import {
-  startCollector,
-  TELEMETRY_SETTLE_MS,
-  TELEMETRY_TURNS,
-  TELEMETRY_WARM_EVENTS,
-  telemetryContenders,
-} from './telemetry.ts'
+import { startCollector, telemetryContenders, telemetryDefaults } from './telemetry.ts'
 import { passes, renderTelemetry, reportTelemetry } from './telemetry-report.ts'
 
 interface DrainFlags {
@@ -45,8 +39,8 @@ program
 program
   .command('telemetry')
   .description('What metrics and traces cost the relay: CPU of an event, with none, with metrics, 1 % and all traced.')
-  .option('--rounds <count>', 'paired rounds; the settings take turns', positive, 9)
-  .option('--events <count>', 'events of a backlog', positive, 50_000)
+  .option('--rounds <count>', 'paired rounds; the settings take turns', positive, telemetryDefaults.rounds)
+  .option('--events <count>', 'events of a backlog', positive, telemetryDefaults.events)
   .option('--bytes <count>', 'bytes of a payload, about', positive, 440)
   .option('--per-aggregate <count>', 'events of an aggregate', positive, 10)
   .option('--partitions <count>', 'partitions of the topic', positive, 8)
@@ -55,8 +49,7 @@ program
   .action(async (flags: Omit<DrainFlags, 'peers'> & { readonly gate: boolean }) => {
     await using collector = await startCollector()
     const contenders = telemetryContenders(collector.url)
-    const how = { turns: TELEMETRY_TURNS, warmEvents: TELEMETRY_WARM_EVENTS, settleMs: TELEMETRY_SETTLE_MS }
-    const drains = await benchDrain({ ...flags, ...how, contenders, progress })
+    const drains = await benchDrain({ ...telemetryDefaults, ...flags, contenders, progress })
     const report = reportTelemetry(drains, shapeOf(flags))
     process.stdout.write(`${flags.json ? JSON.stringify(report, null, 2) : renderTelemetry(report)}\n`)
     if (report.faults.length > 0 || (flags.gate && !passes(report))) process.exitCode = 1

@@ -7,20 +7,18 @@ import type { RelayProcessCommand, RelayProcessData } from './relay-process.ts'
 import { contenderNames } from './telemetry-report.ts'
 
 /**
- * Events that come before those that are counted. A relay's code is compiled
- * again and again while it is new, which costs as much as publishing some
- * thousands of events, and never the same.
+ * How it is measured. What the compiler and the collector of garbage make of a
+ * process differs from one to the next by more than metrics cost, however long
+ * it runs: many short rounds, each of new processes, tell more than a few long ones.
  */
-export const TELEMETRY_WARM_EVENTS = 20_000
-
-/**
- * Milliseconds after them in which their spans are exported, by the SDK's own
- * beat of five seconds: the first export loads and compiles what all others use.
- */
-export const TELEMETRY_SETTLE_MS = 6_000
-
-/** Turns in which a setting drains its backlog: the machine changes from minute to minute by more than telemetry costs. */
-export const TELEMETRY_TURNS = 4
+export const telemetryDefaults = {
+  rounds: 40,
+  events: 20_000,
+  /** Events before those that are counted: new code is compiled again and again, which costs as much as some thousands of events. */
+  warmEvents: 15_000,
+  /** Turns in which a setting drains its backlog: the machine changes from minute to minute by more than telemetry costs. */
+  turns: 2,
+} as const
 
 /** A collector that runs. */
 export interface Collector extends AsyncDisposable {
