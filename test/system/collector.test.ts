@@ -38,6 +38,8 @@ const queue: Settings = LONG
       OTEL_BSP_MAX_QUEUE_SIZE: String(Math.floor(batch.maxQueueSize / SCALE)),
       OTEL_BSP_MAX_EXPORT_BATCH_SIZE: String(Math.floor(batch.maxExportBatchSize / SCALE)),
     }
+/** Milliseconds in which a span arrives that found room in its queue: of a few pauses between two exports. */
+const ARRIVAL_MS = LONG ? 20_000 : 4_000
 const patient: Settings = LONG ? {} : { OTEL_EXPORTER_OTLP_TIMEOUT: '100000', OTEL_BSP_EXPORT_TIMEOUT: '100000' }
 
 /** A black hole: for how long it lasts at least, and how many bursts come meanwhile: several times the spans that queues take. */
@@ -144,7 +146,7 @@ test.each([
         const isThere = (word: string) =>
           sink.spans.some((span) => span.traceId === traceId && span.name.startsWith(word))
         return await sink
-          .until(() => isThere('POST ') && isThere('send ') && isThere('process '), 20_000)
+          .until(() => isThere('POST ') && isThere('send ') && isThere('process '), ARRIVAL_MS)
           .catch(() => null)
       },
       PATIENCE_MS,
