@@ -77,6 +77,9 @@ const protocolErrors: Readonly<Record<string, Pick<Failure, 'kind' | 'definite' 
   UNKNOWN_PRODUCER_ID: { kind: 'outage', ...spoilt },
 }
 
+/** What kafkajs says of a broker that it has not connected to anew yet, in an error without a class of its own. */
+const NOT_CONNECTED = 'Broker not connected'
+
 /** kafkajs's own errors: of connections, and of what it knows of the cluster. */
 const clientErrors: Readonly<Record<string, Pick<Failure, 'kind' | 'definite' | 'retire'>>> = {
   KafkaJSConnectionError: { kind: 'outage', ...perhaps },
@@ -94,10 +97,10 @@ export function understand(error: unknown): Failure {
   if (root instanceof DriverFailure) {
     return { kind: root.kind, reason: root.reason, definite: root.definite, retire: !root.definite, cause: root }
   }
-  const { type, name, code } = facts(root)
+  const { type, name, code, message } = facts(root)
   const known = protocolErrors[type] ?? clientErrors[name]
   // A connection's own code, ECONNREFUSED or CERT_HAS_EXPIRED, says more than the class.
-  const word = type || code || name
+  const word = type || code || (message === NOT_CONNECTED ? 'NOT_CONNECTED' : name)
   const reason = /^\w{1,60}$/.test(word) ? word : 'UNCLASSIFIED'
   return { kind: 'outage', ...spoilt, ...known, reason, cause: root }
 }
@@ -114,9 +117,9 @@ function rootOf(error: unknown): unknown {
   return root
 }
 
-function facts(error: unknown): { type: string; name: string; code: string } {
+function facts(error: unknown): { type: string; name: string; code: string; message: string } {
   const text = (value: unknown) => (typeof value === 'string' ? value : '')
-  if (typeof error !== 'object' || error === null) return { type: '', name: typeof error, code: '' }
-  const { type, name, code } = error as { type?: unknown; name?: unknown; code?: unknown }
-  return { type: text(type), name: text(name), code: text(code) }
+  if (typeof error !== 'object' || error === null) return { type: '', name: typeof error, code: '', message: '' }
+  const { type, name, code, message } = error as { type?: unknown; name?: unknown; code?: unknown; message?: unknown }
+  return { type: text(type), name: text(name), code: text(code), message: text(message) }
 }
