@@ -255,15 +255,34 @@ export const CONSUMER: readonly Mutation[] = [
     title: 'an event whose COMMIT was answered by ROLLBACK, as what its handler left running had failed',
   },
   {
-    name: 'consumer: a connection with an open transaction lent again',
+    name: 'consumer: a connection whose transaction has not ended lent again',
     edits: [
       {
         file: 'src/messaging/transaction/clean-transaction.ts',
-        find: 'if (!idle.now) connection.__knex__disposed ??= UNCLEAN',
+        find: 'if (!watch.isIdle) watch.cut(UNCLEAN)',
         replace: 'void UNCLEAN',
       },
     ],
     test: 'test/messaging/consumer/handler-transactions.test.ts',
-    title: 'an attempt that its client has given up leaves no transaction behind',
+    title: 'an attempt whose ROLLBACK waits too long leaves its connection to nobody',
+  },
+  {
+    name: 'consumer: a handler that idles is taken for an outage',
+    edits: [{ file: 'src/messaging/consumer/failure.ts', find: 'isSevered && !idled', replace: 'isSevered' }],
+    test: 'test/messaging/consumer/given-up.test.ts',
+    title: 'a handler that idles longer than the server allows parks its key',
+  },
+  {
+    name: 'consumer: a statement that is too slow is taken for an outage',
+    edits: [{ file: ATTEMPT, find: "&& phase === 'handle' && wasAtWork", replace: '&& !phase && wasAtWork' }],
+    test: 'test/messaging/consumer/given-up.test.ts',
+    title:
+      'a handler whose statement takes longer than its client waits, on a database that answers, and that fails by it',
+  },
+  {
+    name: 'consumer: a silent database costs attempts',
+    edits: [{ file: ATTEMPT, find: "&& phase === 'handle' && wasAtWork", replace: '' }],
+    test: 'test/messaging/consumer/given-up.test.ts',
+    title: 'a database that is silent costs no attempt',
   },
 ]

@@ -5,6 +5,7 @@ const APPEND = 'src/messaging/outbox/append.ts'
 const QUERIES = 'src/messaging/outbox/queries.ts'
 const TRANSACTION = 'src/messaging/outbox/transaction.ts'
 const GUARD = 'src/messaging/transaction/guard.ts'
+const CONNECTION = 'src/messaging/transaction/connection.ts'
 const TESTS = 'test/messaging/outbox/transaction.test.ts'
 
 export const WRITE_SIDE: readonly Mutation[] = [
@@ -151,8 +152,8 @@ export const WRITE_SIDE: readonly Mutation[] = [
     edits: [
       {
         file: GUARD,
-        find: 'this.#doomed = BY_HAND\n    throw new NotInTransactionError(BY_HAND, null)',
-        replace: '',
+        find: 'trx.commit = (value) => {\n      if (this.#isHeld) return this.#refuseByHand()',
+        replace: 'trx.commit = (value) => {',
       },
     ],
     test: TESTS,
@@ -160,15 +161,45 @@ export const WRITE_SIDE: readonly Mutation[] = [
   },
   {
     name: 'transaction: ended by a statement of its callback',
-    edits: [{ file: TRANSACTION, find: 'if (idle.now) throw', replace: 'if (idle.now && false) throw' }],
+    edits: [{ file: TRANSACTION, find: 'if (watch.isIdle)', replace: 'if (watch.isIdle && false)' }],
     test: TESTS,
     title: 'a transaction that one of its statements has ended is not reported as committed',
   },
   {
-    name: 'savepoint: one that could not be undone is forgotten',
-    edits: [{ file: GUARD, find: 'const lost = () => parent.#doom(NOT_UNDONE)', replace: 'const lost = () => {}' }],
-    test: 'test/messaging/outbox/savepoints.test.ts',
-    title: 'a transaction whose savepoint could not be undone is not committed: its client had given up waiting',
+    name: 'transaction: goes on beside a statement that was given up',
+    edits: [{ file: CONNECTION, find: 'onGivenUp(connection, () => watch.cut(GIVEN_UP))', replace: 'void onGivenUp' }],
+    test: 'test/messaging/outbox/given-up.test.ts',
+    title: 'a savepoint whose RELEASE was given up is not committed beside what is done in its place',
+  },
+  {
+    name: 'transaction: one of Knex goes on beside a statement that was given up',
+    edits: [
+      {
+        file: GUARD,
+        find: 'connectionOf(trx).then(watchConnection, () => {})',
+        replace: 'void connectionOf, watchConnection',
+      },
+    ],
+    test: 'test/messaging/outbox/given-up.test.ts',
+    title: 'a savepoint whose undoing was given up is not committed, in a transaction that Knex has begun',
+  },
+  {
+    name: 'transaction: a BEGIN that was given up stays open',
+    edits: [
+      {
+        file: 'src/messaging/transaction/clean-transaction.ts',
+        find: 'watch.cut(UNCLEAN)\n    throw',
+        replace: 'throw',
+      },
+    ],
+    test: 'test/messaging/outbox/given-up.test.ts',
+    title: 'a BEGIN that was given up leaves no transaction open on its connection: a new one',
+  },
+  {
+    name: 'transaction: what it leaves running when it fails is not silenced',
+    edits: [{ file: GUARD, find: 'this.#isHeld = false\n    this.#silence()', replace: 'this.#isHeld = false' }],
+    test: 'test/messaging/outbox/left-running.test.ts',
+    title: 'ends no process',
   },
   {
     name: 'savepoint: append that nobody awaits allowed',

@@ -13,7 +13,7 @@ import { applyOne } from './apply-one.ts'
 import { type ConsumerContext, keyOf, keyText, tracedOf } from './context.ts'
 import { countDeliveries } from './count.ts'
 import type { Decoded, EventDelivery } from './decode.ts'
-import { type AttemptFailure, classify } from './failure.ts'
+import { type AttemptFailure, classify, NOT_SEVERED } from './failure.ts'
 import { setForeignAside } from './give-up.ts'
 
 /** How far a batch has come. */
@@ -49,7 +49,7 @@ export async function applyApart(
     }
     if (state.stored !== state.finished) await passTo(context, where, state.finished)
   } catch (error) {
-    return progress({ kind: 'interrupted', failure: classify(error, 'prepare', false) })
+    return progress({ kind: 'interrupted', failure: classify(error, 'prepare', NOT_SEVERED) })
   }
   if (state.contiguous) board.release(where)
   if (state.resting.size > 0) return progress({ kind: 'held', restMs: Math.min(...state.resting.values()) })

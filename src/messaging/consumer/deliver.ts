@@ -15,7 +15,7 @@ import { applyTogether } from './apply-together.ts'
 import { placeOf } from './board.ts'
 import { type ConsumerContext, restOf, tracedOf } from './context.ts'
 import { type Decoded, decode, type EventDelivery } from './decode.ts'
-import { type AttemptFailure, classify } from './failure.ts'
+import { type AttemptFailure, classify, NOT_SEVERED } from './failure.ts'
 
 // A partition rests in slices, so that an operator's `retry_now`, a resume elsewhere or a stop is seen soon.
 const SLICE_MS = 1_000
@@ -146,7 +146,7 @@ async function passOver(
     await passTo(context, where, nextOffset)
     return null
   } catch (error) {
-    return classify(error, 'prepare', false)
+    return classify(error, 'prepare', NOT_SEVERED)
   }
 }
 

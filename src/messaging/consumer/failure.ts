@@ -62,20 +62,36 @@ class UnreadableError extends Error {
  * Never throws, whatever a handler has thrown: an error that cannot be looked
  * at counts as any other, and is replaced, so that nobody has to look at it again.
  *
- * `severed`: whether the attempt's connection to Postgres is gone. Only then is
- * a handler's connection error the database's; otherwise it comes from some
- * other system that the handler talks to, and counts.
+ * A handler's connection error is the database's only where the attempt's own
+ * connection is gone; otherwise it comes from some other system that the handler
+ * talks to, and counts.
  */
-export function classify(error: unknown, phase: AttemptPhase, severed: boolean): AttemptFailure {
+export function classify(error: unknown, phase: AttemptPhase, connection: ConnectionFate): AttemptFailure {
   try {
-    return classifyReadable(error, phase, severed)
+    return classifyReadable(error, phase, connection)
   } catch {
-    return classifyReadable(new UnreadableError(), phase, severed)
+    return classifyReadable(new UnreadableError(), phase, connection)
   }
 }
 
-function classifyReadable(error: unknown, phase: AttemptPhase, severed: boolean): AttemptFailure {
-  const reason = errorType(error)
+/** What has become of an attempt's connection to Postgres. */
+export interface ConnectionFate {
+  readonly isSevered: boolean
+  /** What it ended by, as the server said; `null` where it did not. */
+  readonly failure: Error | null
+}
+
+/** It is there, for all that is known. */
+export const NOT_SEVERED: ConnectionFate = { isSevered: false, failure: null }
+
+function classifyReadable(
+  error: unknown,
+  phase: AttemptPhase,
+  { isSevered, failure: ending }: ConnectionFate,
+): AttemptFailure {
+  // The server tells the connection, and the statements after it know only that it is gone.
+  const idled = endedByHandler(ending)
+  const reason = errorType(idled ? ending : error)
   const failure = { reason, detail: inShort(`${reason}${objectsOf(error)}`, whereIn(error)), error }
   if (error instanceof StoppedError) return { ...failure, kind: 'stopped' }
   if (error instanceof HandlerTimeoutError) return { ...failure, kind: 'event' }
@@ -83,7 +99,7 @@ function classifyReadable(error: unknown, phase: AttemptPhase, severed: boolean)
   // Before a handler runs there is nothing of the event's in it, whatever it is: a missing table, a wrong password.
   if (phase === 'begin' || phase === 'prepare') return { ...failure, kind: 'outage' }
   if (isPassing(codeOf(error))) return { ...failure, kind: 'outage' }
-  return { ...failure, kind: severed && !endedByHandler(error) ? 'outage' : 'event' }
+  return { ...failure, kind: isSevered && !idled && !endedByHandler(error) ? 'outage' : 'event' }
 }
 
 // Connection exceptions; shutdown and start-up; too many connections, disk, memory; a primary that became a

@@ -14,11 +14,24 @@ import type { CallWatch, Wait } from '../lifecycle/call-watch.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
 import { errorType } from '../telemetry/attributes.ts'
-import { keepClean, wasUnclean } from '../transaction/clean-transaction.ts'
-import { commandOf, type PostgresConnection } from '../transaction/connection.ts'
+import { keepClean } from '../transaction/clean-transaction.ts'
+import {
+  type ConnectionWatch,
+  commandOf,
+  GIVEN_UP,
+  type PostgresConnection,
+  UNCLEAN,
+} from '../transaction/connection.ts'
 import { guardOf, type TransactionGuard } from '../transaction/guard.ts'
 import type { TopicPartition } from '../transport.ts'
-import { type AttemptFailure, type AttemptPhase, classify, HandlerTimeoutError, StoppedError } from './failure.ts'
+import {
+  type AttemptFailure,
+  type AttemptPhase,
+  classify,
+  HandlerTimeoutError,
+  NOT_SEVERED,
+  StoppedError,
+} from './failure.ts'
 import type { StoredOffsets } from './stored-offsets.ts'
 
 /** What bounds an attempt, and where the offsets go that it stores. */
@@ -68,7 +81,7 @@ export async function attempt<T>(
     wait: bounds.calls.begin(),
     backend: null,
     connection: null,
-    idle: { now: false },
+    watch: null,
     guard: null,
     severedFor: null,
     isCommitting: false,
@@ -82,11 +95,11 @@ export async function attempt<T>(
   try {
     const value = await db.transaction(
       async (trx): Promise<T> => {
+        Object.assign(state, await keepClean(trx))
         state.phase = 'prepare'
         const guard = guardOf(trx)
         state.guard = guard
         try {
-          Object.assign(state, await keepClean(trx))
           if (cancelled.aborted) throw new StoppedError()
           // A handler that commits by hand would commit what the others of its batch have not done yet.
           guard.hold()
@@ -115,19 +128,24 @@ export async function attempt<T>(
       for (const { where, nextOffset } of state.stored) bounds.offsets.committed(where, nextOffset)
       return { ok: true, value }
     }
-    return { ok: false, failure: classify(state.failed.error, state.phase, false) }
+    return { ok: false, failure: classify(state.failed.error, state.phase, NOT_SEVERED) }
   } catch (error) {
-    const { severedFor, connection } = state
+    const { severedFor, connection, watch, backend, isCommitting, phase } = state
     const cause = severedFor instanceof StoppedError ? severedFor : state.failed ? state.failed.error : error
-    const unclean = connection !== null && wasUnclean(connection)
-    const failure = classify(cause, state.phase, connection?.__knex__disposed !== undefined && !unclean)
+    const cutFor = watch?.cutFor ?? null
+    const fate = {
+      isSevered: connection?.__knex__disposed !== undefined && cutFor !== UNCLEAN,
+      failure: watch?.failure ?? null,
+    }
+    const failure = classify(cause, phase, fate)
+    const { error: classified } = failure
+    const isCut = cutFor !== null || classified instanceof HandlerTimeoutError || classified instanceof StoppedError
     // Never one that commits: it may wait for a standby, and would make visible what that does not have.
-    if (
-      state.backend &&
-      !state.isCommitting &&
-      (unclean || failure.error instanceof HandlerTimeoutError || failure.error instanceof StoppedError)
-    ) {
-      await endBackend(db, state.backend, bounds)
+    if (!backend || isCommitting || !isCut) return { ok: false, failure }
+    const wasAtWork = await endBackend(db, backend, bounds)
+    // The database was there: what takes a handler's statement so long is the event.
+    if (cutFor === GIVEN_UP && phase === 'handle' && wasAtWork) {
+      return { ok: false, failure: classify(cause, phase, { ...fate, isSevered: false }) }
     }
     return { ok: false, failure }
   } finally {
@@ -150,8 +168,7 @@ interface AttemptState {
   readonly wait: Wait
   backend: BackendRef | null
   connection: PostgresConnection | null
-  /** Whether the server says that no transaction is open. */
-  idle: { readonly now: boolean }
+  watch: ConnectionWatch | null
   guard: TransactionGuard | null
   /** Why we have cut it: Knex notes what it sees of that itself. */
   severedFor: Error | null
@@ -185,11 +202,13 @@ function attemptOn(trx: Knex.Transaction, state: AttemptState, bounds: AttemptBo
 /**
  * Throws {@link NotInTransactionError} where a handler has left something
  * running: with a savepoint that is open the next event's effect would be
- * undone; and where it has ended the transaction by a statement of its own.
+ * undone; where it has ended the transaction by a statement of its own; and
+ * where it goes on although one of its statements was given up.
  */
-function requireIntact(trx: Knex.Transaction, { idle }: AttemptState, { logger }: AttemptBounds): void {
+function requireIntact(trx: Knex.Transaction, { watch }: AttemptState, { logger }: AttemptBounds): void {
   guardOf(trx).requireSettled()
-  if (!idle.now) return
+  if (watch?.cutFor === GIVEN_UP) throw new NotInTransactionError(GIVEN_UP, null)
+  if (!watch?.isIdle) return
   logger.error(
     {},
     'A handler has ended its transaction by SQL: after a commit, events beside its own may count as processed',
@@ -234,16 +253,19 @@ const LOOK: Backoff = { firstMs: 20, maxMs: 1_000 }
 /**
  * Ends a backend by force and resolves once its transaction has ended, or when
  * the consumer gives up. While the database cannot be reached it asks again:
- * until it is known, the event must not be tried once more.
+ * until it is known, the event must not be tried once more. Resolves to whether
+ * the database answered at once, and the backend was at work on a statement.
  */
-async function endBackend(db: Knex, backend: BackendRef, bounds: AttemptBounds): Promise<void> {
+async function endBackend(db: Knex, backend: BackendRef, bounds: AttemptBounds): Promise<boolean> {
   const { clock, cancelled, logger } = bounds
+  let wasAtWork: boolean | null = null
   for (let look = 1; ; look++) {
-    const ended = await terminate(db, backend).catch((error: unknown) => {
+    const found = await terminate(db, backend).catch((error: unknown) => {
       logger.warn({ pid: backend.pid, reason: errorType(error), look }, 'Could not end the backend of a handler')
-      return false
+      return { hasEnded: false, wasAtWork: false }
     })
-    if (ended || cancelled.aborted) return
+    wasAtWork ??= found.wasAtWork
+    if (found.hasEnded || cancelled.aborted) return wasAtWork
     await clock.pause(backoffMs(LOOK, look, clock.random()), cancelled)
   }
 }
@@ -253,23 +275,28 @@ async function endBackend(db: Knex, backend: BackendRef, bounds: AttemptBounds):
  * the transaction's id it names one transaction of all time. That its
  * transaction is no longer in progress is what counts.
  */
-async function terminate(db: Knex, { pid, xid }: BackendRef): Promise<boolean> {
-  await db.raw(
-    `select pg_terminate_backend(pid)
+async function terminate(
+  db: Knex,
+  { pid, xid }: BackendRef,
+): Promise<{ readonly hasEnded: boolean; readonly wasAtWork: boolean }> {
+  const ended = await db.raw<{ rows: { state: string | null }[] }>(
+    `select state,
+            pg_terminate_backend(pid)
        from pg_stat_activity
       where pid = :pid
         and backend_xid = (:transaction::xid8)::xid`,
     { pid, transaction: xid },
   )
+  const wasAtWork = ended.rows[0]?.state === 'active'
   try {
     const { rows } = await db.raw<{ rows: { status: string | null }[] }>(
       `select pg_xact_status(:transaction::xid8) as status`,
       { transaction: xid },
     )
-    return rows[0]?.status !== 'in progress'
+    return { hasEnded: rows[0]?.status !== 'in progress', wasAtWork }
   } catch (error) {
     // A server that has not come to this number yet is another one, after a failover: there it does not run.
-    if (error instanceof Error && 'code' in error && error.code === '22023') return true
+    if (error instanceof Error && 'code' in error && error.code === '22023') return { hasEnded: true, wasAtWork }
     throw error
   }
 }

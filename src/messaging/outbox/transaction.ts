@@ -12,9 +12,9 @@ import type { Knex } from 'knex'
 import { CommitUnknownError, InvalidOptionError, NotInTransactionError, RolledBackError } from '../errors.ts'
 import { backoffMs } from '../lifecycle/backoff.ts'
 import { systemClock } from '../lifecycle/clock.ts'
-import { requireFunction, requireKnown, requirePostgres } from '../options.ts'
+import { requireFunction, requireKnown, requireLive, requirePostgres } from '../options.ts'
 import { keepClean } from '../transaction/clean-transaction.ts'
-import { commandOf } from '../transaction/connection.ts'
+import { type ConnectionWatch, commandOf } from '../transaction/connection.ts'
 import { type GuardedCall, guardOf, type TransactionGuard } from '../transaction/guard.ts'
 import { type DoubtfulCommit, historyOf, settleCommit } from './commit-outcome.ts'
 import { adopt, type Enlistment } from './enlistment.ts'
@@ -123,7 +123,10 @@ interface State<T> {
 /** Runs `work` in a savepoint of `trx`, held to what a transaction is held to. */
 async function runWithin<T>(trx: Knex.Transaction, work: (savepoint: Knex.Transaction) => Promise<T>): Promise<T> {
   let failed = false
+  requireLive(trx, 'inTransaction')
   const value = await trx.transaction(async (savepoint) => {
+    // As with BEGIN.
+    if (savepoint.isCompleted()) throw new NotInTransactionError('it could not begin', null)
     const guard = guardOf(savepoint)
     guard.hold()
     try {
@@ -150,10 +153,10 @@ async function runOnce<T>(
   const config = isolation === undefined ? {} : { isolationLevel: isolation }
   try {
     await db.transaction(async (trx) => {
-      // Knex calls back even when BEGIN has failed, and rejects with why: that is what happened.
-      if (trx.isCompleted()) throw new NotInTransactionError('it could not begin')
+      // Where it could not begin, Knex rejects with why: that is what happened.
+      const { watch } = await keepClean(trx)
       try {
-        return await prepare(trx, work, state)
+        return await prepare(trx, work, { state, watch })
       } catch (error) {
         state.progress = { phase: 'failed', error }
         guardOf(trx).letGo()
@@ -170,9 +173,8 @@ async function runOnce<T>(
 async function prepare<T>(
   trx: Knex.Transaction,
   work: (trx: Knex.Transaction) => Promise<T>,
-  state: State<T>,
+  { state, watch }: { readonly state: State<T>; readonly watch: ConnectionWatch },
 ): Promise<void> {
-  const { idle } = await keepClean(trx)
   const guard = guardOf(trx)
   const enlistment = adopt(trx)
 
@@ -181,7 +183,8 @@ async function prepare<T>(
   guard.hold()
   const value = await work(trx)
   guard.close()
-  if (idle.now) throw new NotInTransactionError('one of its statements has ended it; leave that to inTransaction', null)
+  if (watch.isIdle)
+    throw new NotInTransactionError('one of its statements has ended it; leave that to inTransaction', null)
   const commit = await findable(trx, enlistment)
   state.progress = { phase: 'committing', value, enlistment, guard, commit }
 }

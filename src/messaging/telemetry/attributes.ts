@@ -100,12 +100,18 @@ function statedType(error: unknown): string {
   // Of our own alone: what others keep in a field of that name may be anything.
   if (error instanceof MessagingError && typeof reason === 'string') return reason
   if (typeof code === 'string') return code
-  return (error.name === 'Error' && driverTimeouts.get(error.message)) || error.name
+  return (error.name === 'Error' && driverTimeoutOf(error.message)) || error.name
 }
 
 /** What node-postgres says when nobody has answered in time, which has no code; to an operator `Error` would say nothing. */
-const driverTimeouts: ReadonlyMap<string, string> = new Map([
+const driverTimeouts: readonly (readonly [message: string, word: string])[] = [
   ['timeout expired', 'CONNECT_TIMEOUT'],
   ['Connection terminated due to connection timeout', 'CONNECT_TIMEOUT'],
   ['Query read timeout', 'QUERY_TIMEOUT'],
-])
+]
+
+function driverTimeoutOf(message: string): string | null {
+  // Knex puts the statement before it, unless its `compileSqlOnError` is false.
+  const found = driverTimeouts.find(([end]) => message === end || message.endsWith(` - ${end}`))
+  return found?.[1] ?? null
+}

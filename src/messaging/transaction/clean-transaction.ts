@@ -1,37 +1,39 @@
 /**
  * Sees to it that a connection is lent again only once its transaction has ended.
  *
- * Knex gives up waiting for ROLLBACK after five seconds, and a timeout of the
- * client (`query_timeout`) leaves its statement running and drops the ROLLBACK
- * that waits behind it. The next transaction on that connection would run within
- * the old one, and commit what was to be undone.
+ * Knex gives up waiting for ROLLBACK after five seconds, and calls back also
+ * where BEGIN has failed, or was given up and takes effect later. The next
+ * transaction on that connection would run within the old one, and commit what
+ * was to be undone.
  */
 import type { Knex } from 'knex'
-import { connectionOf, idleness, type PostgresConnection } from './connection.ts'
+import { NotInTransactionError } from '../errors.ts'
+import { type ConnectionWatch, connectionOf, type PostgresConnection, UNCLEAN, watchConnection } from './connection.ts'
 
-const UNCLEAN = 'the transaction on it was not seen to end'
-
-/** A transaction's connection, and whether the server says that no transaction is open on it. */
+/** A transaction's connection, and what is seen of it. */
 export interface CleanConnection {
   readonly connection: PostgresConnection
-  readonly idle: { readonly now: boolean }
+  readonly watch: ConnectionWatch
 }
 
-/** Has the connection of `trx` destroyed and not lent again where it is not idle when that ends. */
+/**
+ * Has the connection of `trx` cut where it is not idle when that ends, and its
+ * locks with it: the pool alone would notice only when it lends it again. Throws
+ * {@link NotInTransactionError} where `trx` could not begin; Knex rejects with why.
+ */
 export async function keepClean(trx: Knex.Transaction): Promise<CleanConnection> {
   const connection = await connectionOf(trx)
-  const idle = idleness(connection)
+  const watch = watchConnection(connection)
+  if (trx.isCompleted()) {
+    watch.cut(UNCLEAN)
+    throw new NotInTransactionError('it could not begin', null)
+  }
   const check = () => {
-    if (!idle.now) connection.__knex__disposed ??= UNCLEAN
+    if (!watch.isIdle) watch.cut(UNCLEAN)
   }
   // Runs before the connection is back in the pool, which takes more turns of the promise queue.
   trx.executionPromise.then(check, check)
-  return { connection, idle }
-}
-
-/** Whether {@link keepClean} had it destroyed, and not something that ended it. */
-export function wasUnclean({ __knex__disposed: disposed }: PostgresConnection): boolean {
-  return disposed === UNCLEAN
+  return { connection, watch }
 }
 
 /** Runs `work` as `db.transaction` does, and leaves no transaction open behind it. */

@@ -11,6 +11,8 @@ export interface PostgresConnection {
   on(event: 'notification', listener: (notification: { readonly payload?: string }) => void): void
   /** Calls `listener` when the connection has ended, by whomever. */
   on(event: 'end', listener: () => void): void
+  /** Calls `listener` with what the server or the network says while no statement runs. */
+  on(event: 'error', listener: (error: Error) => void): void
   /** Knex's pool destroys a connection that has this set, instead of lending it again. */
   __knex__disposed?: unknown
   /** What speaks the protocol under it. */
@@ -34,25 +36,78 @@ interface PostgresClient {
   destroyRawConnection(connection: PostgresConnection): Promise<void>
 }
 
-const idleByConnection = new WeakMap<PostgresConnection, { now: boolean }>()
+/** What stands for the error of a pool's connection that we have cut. */
+export const GIVEN_UP = 'its client has given up waiting for a statement'
+export const UNCLEAN = 'the transaction on it was not seen to end'
+
+/** What is seen of a connection, from the first {@link watchConnection} of it on. */
+export interface ConnectionWatch {
+  /** Whether the server has said last that it is in no transaction; `false` until it speaks. */
+  readonly isIdle: boolean
+  /** Why it was cut before anything else ended it; `null` where it was not. */
+  readonly cutFor: typeof GIVEN_UP | typeof UNCLEAN | null
+  /** What the server or the network has said first when it ended; `null` while neither has. */
+  readonly failure: Error | null
+  /** Ends it at once, without a word to the server. The pool lends it to nobody. */
+  cut(reason: typeof GIVEN_UP | typeof UNCLEAN): void
+}
+
+const watches = new WeakMap<PostgresConnection, ConnectionWatch>()
 
 /**
- * Follows whether the server calls `connection` idle, from the first call on:
- * `now` is true once it has said so last. Call it while a transaction is open,
- * as until the server speaks again it counts as not idle.
+ * Watches `connection` from the first call on, which is to be while a transaction is open.
  *
- * Listens to the protocol itself: the client's own word for it exists from pg
- * 8.21 on, and an application brings the pg that it has.
+ * It is cut as soon as its client gives up waiting for a statement
+ * (`query_timeout`): that one still runs, or was dropped before it was sent. Of a
+ * transaction with a statement of unknown outcome nothing may be committed, and
+ * a ROLLBACK, a RELEASE or a BEGIN that was given up is such a statement.
+ *
+ * Listens to the protocol itself: the client's own word for being idle exists
+ * from pg 8.21 on, and an application brings the pg that it has.
  */
-export function idleness(connection: PostgresConnection): { readonly now: boolean } {
-  const known = idleByConnection.get(connection)
+export function watchConnection(connection: PostgresConnection): ConnectionWatch {
+  const known = watches.get(connection)
   if (known) return known
-  const idle = { now: false }
-  idleByConnection.set(connection, idle)
+  const watch: { -readonly [Part in keyof ConnectionWatch]: ConnectionWatch[Part] } = {
+    isIdle: false,
+    cutFor: null,
+    failure: null,
+    cut(reason) {
+      if (connection.__knex__disposed === undefined) {
+        connection.__knex__disposed = reason
+        watch.cutFor = reason
+      }
+      connection.connection.stream.destroy()
+    },
+  }
+  watches.set(connection, watch)
   connection.connection.on('readyForQuery', (message) => {
-    idle.now = message?.status === 'I'
+    watch.isIdle = message?.status === 'I'
   })
-  return idle
+  connection.on('error', (error) => {
+    watch.failure ??= error
+  })
+  onGivenUp(connection, () => watch.cut(GIVEN_UP))
+  return watch
+}
+
+/** Calls `listener` before anybody else hears that `connection` has given up a statement. */
+function onGivenUp(connection: PostgresConnection, listener: () => void): void {
+  const look = (error: unknown) => {
+    // Without a code, and in words of its own: what the server says has one.
+    if (error instanceof Error && error.message === 'Query read timeout') listener()
+  }
+  const query = connection.query.bind(connection) as (...args: unknown[]) => unknown
+  const watched = (...args: unknown[]): unknown => {
+    const callback = args.at(-1)
+    // Without one it is a stream, of which the client also gives up those that have ended in time.
+    if (typeof callback !== 'function') return query(...args)
+    return query(...args.slice(0, -1), (error: unknown, result: unknown) => {
+      look(error)
+      callback(error, result)
+    })
+  }
+  connection.query = watched as PostgresConnection['query']
 }
 
 /** The connection that `trx` runs on. It stays the transaction's: nothing needs to be given back. */

@@ -9,11 +9,10 @@
  */
 import type { Knex } from 'knex'
 import { NotInTransactionError } from '../errors.ts'
-import { wrapSavepoints } from './connection.ts'
+import { connectionOf, watchConnection, wrapSavepoints } from './connection.ts'
 
 const BY_HAND = 'its callback called commit or rollback; return or throw instead'
 const STILL_RUNNING = 'it was still running when the callback of its transaction returned'
-const NOT_UNDONE = 'a savepoint of it could not be undone'
 
 /** One call that writes: the promise that its caller was given. */
 export interface GuardedCall {
@@ -27,7 +26,6 @@ export class TransactionGuard {
   #running: Promise<void> = Promise.resolve()
   readonly #calls = new Set<GuardedCall>()
   #savepoints: (() => boolean)[] = []
-  readonly #parent: TransactionGuard | null
   /** Calls that were handed out and have not ended, each of which may be many statements. */
   readonly #handedOut = new Set<GuardedCall>()
   /** Why the transaction cannot be committed, whatever its callback says; `null` while it can. */
@@ -36,10 +34,6 @@ export class TransactionGuard {
   #isClosed = false
   #isRolledBack = false
   #answer: Promise<unknown> = Promise.resolve()
-
-  constructor(parent: TransactionGuard | null) {
-    this.#parent = parent
-  }
 
   /** Whether `rollback` was called, by whomever: Knex resolves after one without an error. */
   get isRolledBack(): boolean {
@@ -105,26 +99,30 @@ export class TransactionGuard {
     return this.#savepoints.length > 0
   }
 
-  /** From now on `commit` and `rollback` by hand throw {@link NotInTransactionError}, until {@link letGo} or {@link close}. */
+  /** From now on `commit` and `rollback` by hand are refused, and doom the transaction, until {@link letGo} or {@link close}. */
   hold(): void {
     this.#isHeld = true
   }
 
-  /** Lets the transaction be ended. */
+  /** Lets the transaction be rolled back, whatever is still running in it. */
   letGo(): void {
     this.#isHeld = false
+    this.#silence()
+  }
+
+  /** Nobody looks at how the calls end that are left: that says less than why the transaction fails, and would end the process. */
+  #silence(): void {
+    for (const { promise } of [...this.#calls, ...this.#handedOut]) promise?.catch(() => {})
   }
 
   /**
    * Throws {@link NotInTransactionError} when a call is still running or a savepoint
    * open: nobody awaited it; and where an end by hand was refused and the refusal
-   * swallowed, or a savepoint could not be undone.
+   * swallowed.
    */
   requireSettled(): void {
     if (this.#doomed !== null) throw new NotInTransactionError(this.#doomed, null)
-    const calls = [...this.#calls, ...this.#handedOut]
-    // Nobody looks at how they end, which says less than this does, and would end the process.
-    for (const { promise } of calls) promise?.catch(() => {})
+    this.#silence()
     const [running] = this.#calls
     if (running) throw new NotInTransactionError(STILL_RUNNING, running.name)
     if (this.#isInSavepoint) {
@@ -145,40 +143,25 @@ export class TransactionGuard {
   watchEnds(trx: Knex.Transaction): void {
     const { commit, rollback } = trx
     trx.commit = (value) => {
-      this.#refuseByHand()
+      if (this.#isHeld) return this.#refuseByHand()
       const answer = commit(value)
       this.#answer = Promise.resolve(answer).catch(() => {})
       return answer
     }
     trx.rollback = (error) => {
-      this.#refuseByHand()
+      if (this.#isHeld) return this.#refuseByHand()
       this.#isRolledBack = true
-      const answer = rollback(error)
-      this.#watchUndoing(trx, error, answer)
-      return answer
+      return rollback(error)
     }
   }
 
-  /** A client that has given up waiting drops the statement, and what was to be undone is committed. */
-  #watchUndoing(trx: Knex.Transaction, error: unknown, answer: unknown): void {
-    const parent = this.#parent
-    if (!parent) return
-    const lost = () => parent.#doom(NOT_UNDONE)
-    // Knex keeps the failure to itself: without an error it rejects, with one it answers nothing.
-    if (error === undefined) trx.executionPromise.catch(lost)
-    else Promise.resolve(answer).then((said) => said === undefined && lost(), lost)
-  }
-
-  #refuseByHand(): void {
-    if (!this.#isHeld) return
+  /** Rejects, as Knex's own would, and throws nothing: a watchdog on a timer has nobody to catch it. */
+  #refuseByHand(): ReturnType<Knex.Transaction['commit']> {
     this.#doomed = BY_HAND
-    throw new NotInTransactionError(BY_HAND, null)
-  }
-
-  /** What contains it is as doomed, up to the transaction. */
-  #doom(problem: string): void {
-    this.#doomed ??= problem
-    if (this.#parent) this.#parent.#doom(problem)
+    const refusal: Promise<never> = Promise.reject(new NotInTransactionError(BY_HAND, null))
+    refusal.catch(() => {})
+    // Knex's types call the answer a query builder, and it is a promise.
+    return refusal as unknown as ReturnType<Knex.Transaction['commit']>
   }
 }
 
@@ -189,8 +172,10 @@ export function guardOf(trx: Knex.Transaction): TransactionGuard {
   const known = guards.get(trx)
   if (known) return known
   const parent = trx.parentTransaction ? guardOf(trx.parentTransaction as Knex.Transaction) : null
-  const guard = new TransactionGuard(parent)
+  const guard = new TransactionGuard()
   guards.set(trx, guard)
+  // Also in one that Knex has begun, a statement that is given up ends it.
+  if (!parent) connectionOf(trx).then(watchConnection, () => {})
   guard.watchEnds(trx)
   watchSavepoints(trx, guard)
   parent?.noteSavepoint(() => trx.isCompleted())

@@ -247,21 +247,56 @@ test.each<[string, (db: Knex) => Promise<unknown>]>([
   expect(await stored(database.db)).toEqual(['b'])
 })
 
-test('a transaction whose savepoint could not be undone is not committed: its client had given up waiting', async () => {
+test.each<[string, (trx: Knex.Transaction) => Promise<unknown>]>([
+  [
+    'by hand, before its callback fails',
+    (trx) =>
+      trx.transaction(async (savepoint) => {
+        await append(savepoint, 'undone')
+        const error = new Error('optional')
+        await savepoint.rollback(error)
+        throw error
+      }),
+  ],
+  [
+    'by its handle',
+    async (trx) => {
+      const savepoint = await trx.transaction()
+      const undone = savepoint.executionPromise.catch(() => {})
+      await append(savepoint, 'undone')
+      await savepoint.rollback(new Error('optional'))
+      await savepoint.rollback(new Error('the end'))
+      await undone
+    },
+  ],
+])('a savepoint that is rolled back twice takes nothing else with it: %s', async (_how, undoTwice) => {
   await using database = await createTestDatabase()
-  await database.db.raw('create table optional (id integer)')
-  const impatient = { connectionString: database.url, query_timeout: 1_000 }
-  const pool = database.createPool({ connection: impatient as Knex.PgConnectionConfig })
 
-  const committed = inTransaction(pool, async (trx) => {
-    await inTransaction(trx, async (savepoint) => {
-      const slow = savepoint.raw('insert into optional select 1 from pg_sleep(1.6)')
-      await Promise.all([slow, Promise.reject(new Error('undo it'))])
-    }).catch(() => {})
+  await inTransaction(database.db, async (trx) => {
     await append(trx, 'a')
+    await undoTwice(trx).catch(() => {})
+    await append(trx, 'b')
   })
 
-  await expect(committed).rejects.toThrow()
-  expect(await stored(database.db)).toEqual([])
-  expect(await database.db('optional')).toEqual([])
+  expect(await stored(database.db)).toEqual(['a', 'b'])
+})
+
+test.each<[string, (trx: Knex.Transaction) => Promise<unknown>]>([
+  ['as its transaction had failed', (trx) => trx.raw('select 1 / 0')],
+  ['as its transaction has ended', (trx) => trx.commit()],
+])('a savepoint that cannot begin calls nobody: %s', async (_why, end) => {
+  await using database = await createTestDatabase()
+  let calls = 0
+  const work = async () => {
+    calls += 1
+  }
+
+  const trx = await database.db.transaction()
+  const over = trx.executionPromise.catch(() => {})
+  await end(trx).catch(() => {})
+  await expect(inTransaction(trx, work)).rejects.toThrow()
+  if (!trx.isCompleted()) await trx.rollback()
+  await over
+
+  expect(calls).toBe(0)
 })
