@@ -274,15 +274,15 @@ export const CONSUMER: readonly Mutation[] = [
   },
   {
     name: 'consumer: a statement that is too slow is taken for an outage',
-    edits: [{ file: ATTEMPT, find: "&& phase === 'handle' && wasAtWork", replace: '&& !phase && wasAtWork' }],
+    edits: [{ file: ATTEMPT, find: "&& phase === 'handle' && hasAnswered", replace: '&& !phase && hasAnswered' }],
     test: 'test/messaging/consumer/given-up.test.ts',
     title:
-      'a handler whose statement takes longer than its client waits, on a database that answers, and that fails by it',
+      'a handler whose statement takes longer than its client waits, on a database that answers, parks its key: one that runs on for long',
   },
   {
     name: 'consumer: a silent database costs attempts',
-    edits: [{ file: ATTEMPT, find: "&& phase === 'handle' && wasAtWork", replace: '' }],
+    edits: [{ file: ATTEMPT, find: "&& phase === 'handle' && hasAnswered", replace: '' }],
     test: 'test/messaging/consumer/given-up.test.ts',
-    title: 'a database that is silent costs no attempt',
+    title: 'a database that is silent costs no attempt: in',
   },
 ]

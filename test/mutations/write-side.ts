@@ -172,6 +172,18 @@ export const WRITE_SIDE: readonly Mutation[] = [
     title: 'a savepoint whose RELEASE was given up is not committed beside what is done in its place',
   },
   {
+    name: 'transaction: what is left running in its savepoints is not silenced',
+    edits: [{ file: GUARD, find: 'for (const guard of this.#within) guard.#silence()', replace: '' }],
+    test: 'test/messaging/outbox/left-running.test.ts',
+    title: 'an append in a savepoint that is not awaited ends no process',
+  },
+  {
+    name: 'relay: a connection whose statement was given up lent again',
+    edits: [{ file: CONNECTION, find: '(_id, connection) => watchConnection(connection)', replace: '() => {}' }],
+    test: 'test/messaging/relay/stuck-database.test.ts',
+    title: 'goes on when the connections that its pool has fall silent, and new ones answer',
+  },
+  {
     name: 'transaction: one of Knex goes on beside a statement that was given up',
     edits: [
       {

@@ -15,13 +15,7 @@ import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
 import { errorType } from '../telemetry/attributes.ts'
 import { keepClean } from '../transaction/clean-transaction.ts'
-import {
-  type ConnectionWatch,
-  commandOf,
-  GIVEN_UP,
-  type PostgresConnection,
-  UNCLEAN,
-} from '../transaction/connection.ts'
+import { type ConnectionWatch, commandOf, GIVEN_UP, type PostgresConnection } from '../transaction/connection.ts'
 import { guardOf, type TransactionGuard } from '../transaction/guard.ts'
 import type { TopicPartition } from '../transport.ts'
 import {
@@ -130,21 +124,19 @@ export async function attempt<T>(
     }
     return { ok: false, failure: classify(state.failed.error, state.phase, NOT_SEVERED) }
   } catch (error) {
-    const { severedFor, connection, watch, backend, isCommitting, phase } = state
+    const { severedFor, watch, backend, isCommitting, phase } = state
     const cause = severedFor instanceof StoppedError ? severedFor : state.failed ? state.failed.error : error
-    const cutFor = watch?.cutFor ?? null
-    const fate = {
-      isSevered: connection?.__knex__disposed !== undefined && cutFor !== UNCLEAN,
-      failure: watch?.failure ?? null,
-    }
+    const { cutFor, hasEnded, failure: ending } = watch ?? UNSEEN
+    const isSevered = cutFor === GIVEN_UP || (cutFor === null && (hasEnded || ending !== null))
+    const fate = { isSevered, failure: ending }
     const failure = classify(cause, phase, fate)
     const { error: classified } = failure
     const isCut = cutFor !== null || classified instanceof HandlerTimeoutError || classified instanceof StoppedError
     // Never one that commits: it may wait for a standby, and would make visible what that does not have.
     if (!backend || isCommitting || !isCut) return { ok: false, failure }
-    const wasAtWork = await endBackend(db, backend, bounds)
-    // The database was there: what takes a handler's statement so long is the event.
-    if (cutFor === GIVEN_UP && phase === 'handle' && wasAtWork) {
+    const hasAnswered = await endBackend(db, backend, bounds)
+    // The database is there: what takes a handler's statement so long is the event.
+    if (cutFor === GIVEN_UP && phase === 'handle' && hasAnswered) {
       return { ok: false, failure: classify(cause, phase, { ...fate, isSevered: false }) }
     }
     return { ok: false, failure }
@@ -153,6 +145,9 @@ export async function attempt<T>(
     state.wait.end()
   }
 }
+
+/** What is seen of a connection that was never had. */
+const UNSEEN = { cutFor: null, hasEnded: false, failure: null }
 
 /** Cuts the attempt's connection, which the pool then does not lend again. */
 function sever(state: AttemptState, error: Error): void {
@@ -249,24 +244,41 @@ async function withinTime(
 
 // Postgres is local or near: first soon, then rarely.
 const LOOK: Backoff = { firstMs: 20, maxMs: 1_000 }
+/** Milliseconds within which a database answers that is there. */
+const AT_ONCE_MS = 1_000
 
 /**
  * Ends a backend by force and resolves once its transaction has ended, or when
  * the consumer gives up. While the database cannot be reached it asks again:
  * until it is known, the event must not be tried once more. Resolves to whether
- * the database answered at once, and the backend was at work on a statement.
+ * the database has answered at once.
  */
 async function endBackend(db: Knex, backend: BackendRef, bounds: AttemptBounds): Promise<boolean> {
   const { clock, cancelled, logger } = bounds
-  let wasAtWork: boolean | null = null
+  const begun = clock.now()
+  let hasAnswered: boolean | null = null
   for (let look = 1; ; look++) {
-    const found = await terminate(db, backend).catch((error: unknown) => {
+    const looked = terminate(db, backend).catch((error: unknown) => {
       logger.warn({ pid: backend.pid, reason: errorType(error), look }, 'Could not end the backend of a handler')
-      return { hasEnded: false, wasAtWork: false }
+      return null
     })
-    wasAtWork ??= found.wasAtWork
-    if (found.hasEnded || cancelled.aborted) return wasAtWork
+    const hasEnded = await orAborted(looked, cancelled)
+    hasAnswered ??= hasEnded !== null && clock.now() - begun < AT_ONCE_MS
+    if (hasEnded || cancelled.aborted) return hasAnswered
     await clock.pause(backoffMs(LOOK, look, clock.random()), cancelled)
+  }
+}
+
+/** Resolves as `work` does, or to `null` as soon as `signal` aborts. */
+async function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T | null> {
+  if (signal.aborted) return null
+  const { promise, resolve } = Promise.withResolvers<null>()
+  const abort = () => resolve(null)
+  signal.addEventListener('abort', abort, { once: true })
+  try {
+    return await Promise.race([work, promise])
+  } finally {
+    signal.removeEventListener('abort', abort)
   }
 }
 
@@ -275,28 +287,23 @@ async function endBackend(db: Knex, backend: BackendRef, bounds: AttemptBounds):
  * the transaction's id it names one transaction of all time. That its
  * transaction is no longer in progress is what counts.
  */
-async function terminate(
-  db: Knex,
-  { pid, xid }: BackendRef,
-): Promise<{ readonly hasEnded: boolean; readonly wasAtWork: boolean }> {
-  const ended = await db.raw<{ rows: { state: string | null }[] }>(
-    `select state,
-            pg_terminate_backend(pid)
+async function terminate(db: Knex, { pid, xid }: BackendRef): Promise<boolean> {
+  await db.raw(
+    `select pg_terminate_backend(pid)
        from pg_stat_activity
       where pid = :pid
         and backend_xid = (:transaction::xid8)::xid`,
     { pid, transaction: xid },
   )
-  const wasAtWork = ended.rows[0]?.state === 'active'
   try {
     const { rows } = await db.raw<{ rows: { status: string | null }[] }>(
       `select pg_xact_status(:transaction::xid8) as status`,
       { transaction: xid },
     )
-    return { hasEnded: rows[0]?.status !== 'in progress', wasAtWork }
+    return rows[0]?.status !== 'in progress'
   } catch (error) {
     // A server that has not come to this number yet is another one, after a failover: there it does not run.
-    if (error instanceof Error && 'code' in error && error.code === '22023') return { hasEnded: true, wasAtWork }
+    if (error instanceof Error && 'code' in error && error.code === '22023') return true
     throw error
   }
 }

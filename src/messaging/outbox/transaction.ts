@@ -14,7 +14,7 @@ import { backoffMs } from '../lifecycle/backoff.ts'
 import { systemClock } from '../lifecycle/clock.ts'
 import { requireFunction, requireKnown, requireLive, requirePostgres } from '../options.ts'
 import { keepClean } from '../transaction/clean-transaction.ts'
-import { type ConnectionWatch, commandOf } from '../transaction/connection.ts'
+import { type ConnectionWatch, commandOf, watchPool } from '../transaction/connection.ts'
 import { type GuardedCall, guardOf, type TransactionGuard } from '../transaction/guard.ts'
 import { type DoubtfulCommit, historyOf, settleCommit } from './commit-outcome.ts'
 import { adopt, type Enlistment } from './enlistment.ts'
@@ -86,6 +86,7 @@ async function run<T>(
     return await guardOf(trx).follow(call, () => runWithin(trx, work))
   }
 
+  watchPool(db)
   for (let attempt = 1; ; attempt += 1) {
     try {
       return await runOnce(db, work, options)

@@ -28,6 +28,7 @@ import { onCommitted } from '../outbox/committed.ts'
 import { requireTopicRule } from '../outbox/topic-rule.ts'
 import type { LaneDirectory } from '../source.ts'
 import { untraced } from '../telemetry/tracing.ts'
+import { watchPool } from '../transaction/connection.ts'
 import type { Publisher } from '../transport.ts'
 import { Crew } from './crew.ts'
 import { Leases } from './leases.ts'
@@ -98,6 +99,7 @@ export function startRelay(options: RelayOptions): Relay {
   requirePostgres(db)
   requireHeeded(options)
   const settings = resolveRelaySettings(settingsOf(options))
+  watchPool(db)
   return superviseRelay({
     directory: createPostgresDirectory(db),
     listener: (onWake) => new WakeListener({ db, clock: systemClock, logger, onWake }),

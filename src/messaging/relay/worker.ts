@@ -10,6 +10,7 @@ import { type Logger, silentLogger } from '../lifecycle/logger.ts'
 import { requireKnown, requireLogger, requireMethods, requirePostgres, requireWhole, withDefaults } from '../options.ts'
 import { defaultTopicFor, requireTopicRule, type TopicRule } from '../outbox/topic-rule.ts'
 import type { RelaySource, TopicRegistry } from '../source.ts'
+import { watchPool } from '../transaction/connection.ts'
 import type { Publisher, TopicSpec } from '../transport.ts'
 import { BrokerWatch } from './broker-watch.ts'
 import { LaneLoop } from './lane-loop.ts'
@@ -88,6 +89,7 @@ export async function runRelayWorker(options: RelayWorkerOptions): Promise<void>
   requireTopicSpec(options.createTopics)
   requireLogger(options.logger)
   const topics = withDefaults<TopicOptions, keyof TopicOptions>(options, topicDefaults)
+  watchPool(db)
   await runWorker({
     line,
     publisher: options.publisher,

@@ -11,6 +11,7 @@ import { systemClock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
 import { type Running, run } from '../lifecycle/running.ts'
 import { requireKnown, requireMethods, requirePostgres, requireWhole } from '../options.ts'
+import { watchPool } from '../transaction/connection.ts'
 import { ATTR_OUTBOX, outboxName } from './attributes.ts'
 import { getInstruments } from './metrics.ts'
 import { selectOutboxState } from './queries.ts'
@@ -38,6 +39,7 @@ export function startOutboxGauges(options: OutboxGaugesOptions): Running {
   requirePostgres(db)
   requireWhole('intervalMs', intervalMs)
   requireMethods('logger', logger, ['warn'], 'a logger with debug, info, warn and error')
+  watchPool(db)
   return run(
     async ({ draining }) => {
       startAtZero()

@@ -33,6 +33,8 @@ interface PostgresClient {
   readonly config: object
   acquireConnection(): Promise<PostgresConnection>
   acquireRawConnection(): Promise<PostgresConnection>
+  /** Of tarn, or a pool of node-postgres in a wrapper of Knex, which tells nothing. */
+  readonly pool?: { on?(event: 'acquireSuccess', listener: (id: number, connection: PostgresConnection) => void): void }
   destroyRawConnection(connection: PostgresConnection): Promise<void>
 }
 
@@ -44,8 +46,10 @@ export const UNCLEAN = 'the transaction on it was not seen to end'
 export interface ConnectionWatch {
   /** Whether the server has said last that it is in no transaction; `false` until it speaks. */
   readonly isIdle: boolean
-  /** Why it was cut before anything else ended it; `null` where it was not. */
+  /** Why we have cut it before anything else ended it; `null` where we have not. */
   readonly cutFor: typeof GIVEN_UP | typeof UNCLEAN | null
+  /** Whether it has ended, by whomever. */
+  readonly hasEnded: boolean
   /** What the server or the network has said first when it ended; `null` while neither has. */
   readonly failure: Error | null
   /** Ends it at once, without a word to the server. The pool lends it to nobody. */
@@ -55,7 +59,7 @@ export interface ConnectionWatch {
 const watches = new WeakMap<PostgresConnection, ConnectionWatch>()
 
 /**
- * Watches `connection` from the first call on, which is to be while a transaction is open.
+ * Watches `connection` from the first call on.
  *
  * It is cut as soon as its client gives up waiting for a statement
  * (`query_timeout`): that one still runs, or was dropped before it was sent. Of a
@@ -71,12 +75,11 @@ export function watchConnection(connection: PostgresConnection): ConnectionWatch
   const watch: { -readonly [Part in keyof ConnectionWatch]: ConnectionWatch[Part] } = {
     isIdle: false,
     cutFor: null,
+    hasEnded: false,
     failure: null,
     cut(reason) {
-      if (connection.__knex__disposed === undefined) {
-        connection.__knex__disposed = reason
-        watch.cutFor = reason
-      }
+      connection.__knex__disposed ??= reason
+      if (!watch.hasEnded && watch.failure === null) watch.cutFor ??= reason
       connection.connection.stream.destroy()
     },
   }
@@ -87,15 +90,32 @@ export function watchConnection(connection: PostgresConnection): ConnectionWatch
   connection.on('error', (error) => {
     watch.failure ??= error
   })
+  connection.on('end', () => {
+    watch.hasEnded = true
+  })
   onGivenUp(connection, () => watch.cut(GIVEN_UP))
   return watch
+}
+
+const watchedPools = new WeakSet<object>()
+
+/**
+ * Watches each connection that the pool of `db` lends from now on, to whomever:
+ * one with a statement that was given up would be lent again, and all that
+ * follow would wait behind that.
+ */
+export function watchPool(db: Knex): void {
+  const { pool } = clientOf(db)
+  if (!pool?.on || watchedPools.has(pool)) return
+  watchedPools.add(pool)
+  pool.on('acquireSuccess', (_id, connection) => watchConnection(connection))
 }
 
 /** Calls `listener` before anybody else hears that `connection` has given up a statement. */
 function onGivenUp(connection: PostgresConnection, listener: () => void): void {
   const look = (error: unknown) => {
-    // Without a code, and in words of its own: what the server says has one.
-    if (error instanceof Error && error.message === 'Query read timeout') listener()
+    // In words that a program in the server could raise as well; what the server says has a code.
+    if (error instanceof Error && error.message === 'Query read timeout' && !('code' in error)) listener()
   }
   const query = connection.query.bind(connection) as (...args: unknown[]) => unknown
   const watched = (...args: unknown[]): unknown => {

@@ -30,6 +30,8 @@ export class TransactionGuard {
   readonly #handedOut = new Set<GuardedCall>()
   /** Why the transaction cannot be committed, whatever its callback says; `null` while it can. */
   #doomed: string | null = null
+  /** Of the savepoints within it. */
+  readonly #within: TransactionGuard[] = []
   #isHeld = false
   #isClosed = false
   #isRolledBack = false
@@ -94,6 +96,11 @@ export class TransactionGuard {
     this.#savepoints.push(isOver)
   }
 
+  /** Knows the guard of a savepoint. */
+  contain(guard: TransactionGuard): void {
+    this.#within.push(guard)
+  }
+
   get #isInSavepoint(): boolean {
     this.#savepoints = this.#savepoints.filter((isOver) => !isOver())
     return this.#savepoints.length > 0
@@ -113,6 +120,7 @@ export class TransactionGuard {
   /** Nobody looks at how the calls end that are left: that says less than why the transaction fails, and would end the process. */
   #silence(): void {
     for (const { promise } of [...this.#calls, ...this.#handedOut]) promise?.catch(() => {})
+    for (const guard of this.#within) guard.#silence()
   }
 
   /**
@@ -179,6 +187,7 @@ export function guardOf(trx: Knex.Transaction): TransactionGuard {
   guard.watchEnds(trx)
   watchSavepoints(trx, guard)
   parent?.noteSavepoint(() => trx.isCompleted())
+  parent?.contain(guard)
   return guard
 }
 

@@ -7,7 +7,7 @@ import type { ConsumerOptions } from '../../../src/messaging/consumer/options.ts
 import { listDeadLetters, listHeldKeys } from '../../../src/messaging/dead-letters/list.ts'
 import { inTransaction } from '../../../src/messaging/outbox/transaction.ts'
 import { createTestDatabase } from '../../support/database.ts'
-import { createPostgresProxy } from '../../support/postgres-proxy.ts'
+import { createPostgresProxy, type PostgresProxy } from '../../support/postgres-proxy.ts'
 import { recordOf } from './scripted-subscriber.ts'
 import { createEffects, createSetting, idOf, joinOn, writeEffect } from './setting.ts'
 
@@ -34,12 +34,7 @@ test.each([
     async (trx, event) => {
       calls += 1
       // The first call may be one of several events together, of which no attempt counts.
-      if (calls <= 2) {
-        void setting.proxy
-          .meet(statement, 'answer held')
-          .then(() => sleep(1_000))
-          .then(() => setting.proxy.release())
-      }
+      if (calls <= 2) void silentFor(1_800, statement, setting.proxy)
       await writeEffect(trx, event)
     },
     { maxAttempts: 1 },
@@ -54,10 +49,22 @@ test.each([
 })
 
 test.each<[string, (trx: Knex.Transaction) => Promise<unknown>]>([
-  ['fails by it', (trx) => trx.raw('select pg_sleep(20)')],
-  ['swallows that', (trx) => trx.raw('select pg_sleep(20)').then(null, () => {})],
+  ['runs on for long', (trx) => trx.raw('select pg_sleep(20)')],
+  ['runs on for long, and it swallows that', (trx) => trx.raw('select pg_sleep(20)').then(null, () => {})],
+  ['has ended when it is looked at', (trx) => trx.raw('select pg_sleep(0.505)')],
+  [
+    'has ended long since, and it swallows that',
+    async (trx) => {
+      await trx.raw('select pg_sleep(0.505)').then(null, () => {})
+      await sleep(300)
+    },
+  ],
+  [
+    'waits behind others of it',
+    (trx) => Promise.all(Array.from({ length: 60 }, () => trx.raw('select pg_sleep(0.02)'))),
+  ],
 ])(
-  'a handler whose statement takes longer than its client waits, on a database that answers, and that %s, parks its key',
+  'a handler whose statement takes longer than its client waits, on a database that answers, parks its key: one that %s',
   async (_how, work) => {
     await using setting = await impatientSetting(
       async (trx, event) => {
@@ -74,6 +81,33 @@ test.each<[string, (trx: Knex.Transaction) => Promise<unknown>]>([
     expect(await listHeldKeys(setting.db)).toMatchObject([{ state: 'parked', aggregateId: 'a' }])
   },
 )
+
+test('a handler that gives up its statement by a timeout of Knex parks its key, though Knex calls the connection disposed', async () => {
+  await using setting = await createSetting(
+    async (trx, event) => {
+      await writeEffect(trx, event)
+      if (event.aggregate.id === 'a') await trx.raw('select pg_sleep(0.3)').timeout(50)
+    },
+    { maxAttempts: 2 },
+  )
+  const [bad, good] = [recordOf(0, { key: 'a' }), recordOf(1, { key: 'b' })]
+
+  await setting.subscriber.deliverAll([bad, good])
+
+  expect(await setting.effects()).toEqual([idOf(good)])
+  expect(await listHeldKeys(setting.db)).toMatchObject([{ state: 'parked', aggregateId: 'a' }])
+})
+
+test('a consumer goes on when the connections that its pool has fall silent, and new ones answer', async () => {
+  await using setting = await impatientSetting(writeEffect, {}, 3)
+  await Promise.all([1, 2, 3].map(() => setting.pool.raw('select pg_sleep(0.05)')))
+  const record = recordOf(0)
+
+  setting.proxy.hold('')
+  await setting.subscriber.deliverAll([record])
+
+  expect(await setting.effects()).toEqual([idOf(record)])
+})
 
 test('a consumer whose BEGIN was given up leaves no transaction open in its pool', async () => {
   await using setting = await impatientSetting(writeEffect, {})
@@ -115,14 +149,24 @@ test.each<[string, (trx: Knex.Transaction) => Promise<unknown>]>([
 })
 
 /** A consumer whose client waits half a second for a statement, and the way that its statements go. */
-async function impatientSetting(handler: Handler, options: Partial<ConsumerOptions>) {
+async function impatientSetting(handler: Handler, options: Partial<ConsumerOptions>, max = 1) {
   const scope = new AsyncDisposableStack()
   const database = scope.use(await createTestDatabase())
   await createEffects(database.db)
   await database.db.raw('create table notes (n int)')
   const proxy = scope.use(await createPostgresProxy(database.url))
   const connection = { connectionString: proxy.url, query_timeout: 500 }
-  const pool = database.createPool({ connection: connection as Knex.PgConnectionConfig, pool: { min: 0, max: 1 } })
+  const pool = database.createPool({ connection: connection as Knex.PgConnectionConfig, pool: { min: 0, max } })
   const setting = scope.use(joinOn(database, handler, { db: pool, ...options }))
   return { ...setting, proxy, pool, [Symbol.asyncDispose]: () => scope.disposeAsync() }
+}
+
+/** From a statement that begins with `text` on nothing comes from the database, on no connection, for so many milliseconds. */
+async function silentFor(ms: number, text: string, proxy: PostgresProxy): Promise<void> {
+  const silent = proxy.meet(text, 'answer held')
+  await silent
+  proxy.refuseConnections(true)
+  await sleep(ms)
+  proxy.refuseConnections(false)
+  proxy.release()
 }

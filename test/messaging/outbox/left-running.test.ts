@@ -11,6 +11,8 @@ const program = fileURLToPath(new URL('fixtures/left-running.ts', import.meta.ur
 test.each([
   ['an append that is not awaited when the callback fails', 'append', 'refused'],
   ['a savepoint that is not awaited when the callback fails', 'savepoint', 'refused'],
+  ['an append in a savepoint that is not awaited', 'nested append', 'refused'],
+  ['an append in a savepoint of Knex that is not awaited', 'append in a savepoint of Knex', 'refused'],
   ['a processOnce that is not awaited when the callback fails', 'once', 'refused'],
   [
     'a rollback by a timer, which is refused and dooms the transaction',

@@ -3,6 +3,7 @@ import type { Knex } from 'knex'
 import { eventually } from '../../../src/messaging/testing/index.ts'
 import type { TestDatabase } from '../../support/database.ts'
 import { orderEvent } from '../../support/events.ts'
+import { createPostgresProxy } from '../../support/postgres-proxy.ts'
 import { createRelaySetting, owns } from './setting.ts'
 
 /** Locks tables, so that every statement on them hangs, until the lock is disposed of. */
@@ -43,4 +44,20 @@ test('a call that hangs is told while the leases are renewed all the time, and t
   }
   await setting.drained()
   await eventually('it is ready again', () => relay.status().ready)
+})
+
+test('goes on when the connections that its pool has fall silent, and new ones answer', async () => {
+  await using setting = await createRelaySetting()
+  await using proxy = await createPostgresProxy(setting.database.url)
+  const connection = { connectionString: proxy.url, query_timeout: 1_000 }
+  const pool = setting.database.createPool({ connection: connection as Knex.PgConnectionConfig })
+  const relay = setting.start({ db: pool })
+  await owns(relay, 64)
+  await setting.append(orderEvent('OrderPlaced'))
+  await setting.drained()
+
+  proxy.hold('')
+  await setting.append(orderEvent('OrderShipped'))
+
+  await setting.drained()
 })
