@@ -82,22 +82,6 @@ test.each<[string, (trx: Knex.Transaction) => Promise<unknown>]>([
   },
 )
 
-test('a handler that gives up its statement by a timeout of Knex parks its key, though Knex calls the connection disposed', async () => {
-  await using setting = await createSetting(
-    async (trx, event) => {
-      await writeEffect(trx, event)
-      if (event.aggregate.id === 'a') await trx.raw('select pg_sleep(0.3)').timeout(50)
-    },
-    { maxAttempts: 2 },
-  )
-  const [bad, good] = [recordOf(0, { key: 'a' }), recordOf(1, { key: 'b' })]
-
-  await setting.subscriber.deliverAll([bad, good])
-
-  expect(await setting.effects()).toEqual([idOf(good)])
-  expect(await listHeldKeys(setting.db)).toMatchObject([{ state: 'parked', aggregateId: 'a' }])
-})
-
 test('a consumer goes on when the connections that its pool has fall silent, and new ones answer', async () => {
   await using setting = await impatientSetting(writeEffect, {}, 3)
   await Promise.all([1, 2, 3].map(() => setting.pool.raw('select pg_sleep(0.05)')))
