@@ -1,13 +1,14 @@
 /** Statements of a consumer that its client gives up (`query_timeout`), or whose session the server ends: whom that is laid at the door of. */
-import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from '@jest/globals'
 import type { Knex } from 'knex'
 import type { Handler } from '../../../src/messaging/consumer/handlers.ts'
 import type { ConsumerOptions } from '../../../src/messaging/consumer/options.ts'
 import { listDeadLetters, listHeldKeys } from '../../../src/messaging/dead-letters/list.ts'
 import { inTransaction } from '../../../src/messaging/outbox/transaction.ts'
+import { eventually } from '../../../src/messaging/testing/index.ts'
 import { createTestDatabase } from '../../support/database.ts'
-import { createPostgresProxy, type PostgresProxy } from '../../support/postgres-proxy.ts'
+import { createPostgresProxy } from '../../support/postgres-proxy.ts'
+import { keepLog } from '../../support/telemetry/log-lines.ts'
 import { recordOf } from './scripted-subscriber.ts'
 import { createEffects, createSetting, idOf, joinOn, writeEffect } from './setting.ts'
 
@@ -34,7 +35,7 @@ test.each([
     async (trx, event) => {
       calls += 1
       // The first call may be one of several events together, of which no attempt counts.
-      if (calls <= 2) void silentFor(1_800, statement, setting.proxy)
+      if (calls <= 2) void silentFrom(statement, setting)
       await writeEffect(trx, event)
     },
     { maxAttempts: 1 },
@@ -48,15 +49,16 @@ test.each([
   expect(await listHeldKeys(setting.db)).toEqual([])
 })
 
-test.each<[string, (trx: Knex.Transaction) => Promise<unknown>]>([
+test.each<[string, (trx: Knex.Transaction, db: Knex) => Promise<unknown>]>([
   ['runs on for long', (trx) => trx.raw('select pg_sleep(20)')],
   ['runs on for long, and it swallows that', (trx) => trx.raw('select pg_sleep(20)').then(null, () => {})],
   ['has ended when it is looked at', (trx) => trx.raw('select pg_sleep(0.505)')],
   [
     'has ended long since, and it swallows that',
-    async (trx) => {
+    async (trx, db) => {
+      const backend = await backendOf(trx)
       await trx.raw('select pg_sleep(0.505)').then(null, () => {})
-      await sleep(300)
+      await untilEnded(db, backend)
     },
   ],
   [
@@ -69,7 +71,7 @@ test.each<[string, (trx: Knex.Transaction) => Promise<unknown>]>([
     await using setting = await impatientSetting(
       async (trx, event) => {
         await writeEffect(trx, event)
-        if (event.aggregate.id === 'a') await work(trx)
+        if (event.aggregate.id === 'a') await work(trx, setting.db)
       },
       { maxAttempts: 2 },
     )
@@ -117,8 +119,9 @@ test.each<[string, (trx: Knex.Transaction) => Promise<unknown>]>([
   await using setting = await createSetting(
     async (trx, event) => {
       await writeEffect(trx, event)
+      const backend = await backendOf(trx)
       await trx.raw(`set local idle_in_transaction_session_timeout = '30ms'`)
-      await sleep(150)
+      await untilEnded(setting.db, backend)
       await work(trx)
     },
     { maxAttempts: 2 },
@@ -141,16 +144,31 @@ async function impatientSetting(handler: Handler, options: Partial<ConsumerOptio
   const proxy = scope.use(await createPostgresProxy(database.url))
   const connection = { connectionString: proxy.url, query_timeout: 500 }
   const pool = database.createPool({ connection: connection as Knex.PgConnectionConfig, pool: { min: 0, max } })
-  const setting = scope.use(joinOn(database, handler, { db: pool, ...options }))
-  return { ...setting, proxy, pool, [Symbol.asyncDispose]: () => scope.disposeAsync() }
+  const { logger, lines } = keepLog('consumer')
+  const setting = scope.use(joinOn(database, handler, { db: pool, logger, ...options }))
+  return { ...setting, proxy, pool, lines, [Symbol.asyncDispose]: () => scope.disposeAsync() }
 }
 
-/** From a statement that begins with `text` on nothing comes from the database, on no connection, for so many milliseconds. */
-async function silentFor(ms: number, text: string, proxy: PostgresProxy): Promise<void> {
-  const silent = proxy.meet(text, 'answer held')
-  await silent
+/** From a statement that begins with `text` on nothing comes from the database, on no connection, until the consumer has asked in vain. */
+async function silentFrom(text: string, { proxy, lines }: Awaited<ReturnType<typeof impatientSetting>>): Promise<void> {
+  const asked = () => lines.filter(({ msg }) => msg === 'Could not end the backend of a handler').length
+  const before = asked()
+  await proxy.meet(text, 'answer held')
   proxy.refuseConnections(true)
-  await sleep(ms)
+  await eventually('it has asked in vain', () => asked() > before)
   proxy.refuseConnections(false)
   proxy.release()
+}
+
+async function backendOf(trx: Knex.Transaction): Promise<number> {
+  const { rows } = await trx.raw<{ rows: [{ pid: number }] }>('select pg_backend_pid() as pid')
+  return rows[0].pid
+}
+
+/** Resolves once the backend has ended, as another session sees it. */
+async function untilEnded(db: Knex, pid: number): Promise<void> {
+  await eventually('the end of the backend', async () => {
+    const { rows } = await db.raw<{ rows: unknown[] }>('select from pg_stat_activity where pid = ?', [pid])
+    return rows.length === 0
+  })
 }
