@@ -1,6 +1,7 @@
 /** What holds for all options and arguments: their names exist, one that is `undefined` was not given, and each is what it has to be. */
 import type { Knex } from 'knex'
 import { InvalidOptionError, NotInTransactionError } from './errors.ts'
+import { watchPool } from './transaction/connection.ts'
 
 /**
  * Throws {@link InvalidOptionError} for the first of `options` that is not among
@@ -73,14 +74,16 @@ export function requireFunction(option: string, value: unknown, rule: string): v
 }
 
 /**
- * Refuses handles that are not over node-postgres, before anything is written.
- * Throws {@link InvalidOptionError}: what another driver does with a lost
- * COMMIT or a notification, nobody has tested.
+ * Takes a handle from the application, and watches its pool from then on
+ * ({@link watchPool}). Throws {@link InvalidOptionError} where it is not over
+ * node-postgres: what another driver does with a lost COMMIT or a notification,
+ * nobody has tested.
  */
-export function requirePostgres(db: Knex | undefined): void {
+export function usePostgres(db: Knex | undefined): void {
   const { client }: { readonly client?: { readonly driverName?: string } } = db ?? {}
-  if (client?.driverName !== 'pg')
+  if (db === undefined || client?.driverName !== 'pg')
     throw new InvalidOptionError('db', client?.driverName ?? db, "a Knex instance whose client is 'pg'")
+  watchPool(db)
 }
 
 /** Throws {@link NotInTransactionError}: types say the same, yet JavaScript callers and casts exist, and a transaction can have ended. */

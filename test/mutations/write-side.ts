@@ -173,7 +173,7 @@ export const WRITE_SIDE: readonly Mutation[] = [
   },
   {
     name: 'transaction: what is left running in its savepoints is not silenced',
-    edits: [{ file: GUARD, find: 'for (const guard of this.#within) guard.#silence()', replace: '' }],
+    edits: [{ file: GUARD, find: 'if (guard) guard.#silence()', replace: '' }],
     test: 'test/messaging/outbox/left-running.test.ts',
     title: 'an append in a savepoint that is not awaited ends no process',
   },
@@ -227,7 +227,7 @@ export const WRITE_SIDE: readonly Mutation[] = [
   },
   {
     name: 'append: a savepoint that was open before is not known',
-    edits: [{ file: GUARD, find: '.noteSavepoint(() => trx.isCompleted())', replace: '' }],
+    edits: [{ file: GUARD, find: 'parent?.noteSavepoint({ isOver: () => trx.isCompleted(), guard })', replace: '' }],
     test: 'test/messaging/outbox/savepoints.test.ts',
     title: 'refuses it where such a transaction appends first in the savepoint, and only then beside it',
   },

@@ -16,7 +16,6 @@ import { type Running, run } from '../lifecycle/running.ts'
 import { ATTR_DESTINATION, ATTR_GROUP, ATTR_PARTITION, errorType } from '../telemetry/attributes.ts'
 import { getInstruments } from '../telemetry/metrics.ts'
 import { untraced } from '../telemetry/tracing.ts'
-import { watchPool } from '../transaction/connection.ts'
 import type { ActiveSubscription, BatchOutcome, StartOffset, TopicPartition } from '../transport.ts'
 import { Board } from './board.ts'
 import type { ConsumerContext } from './context.ts'
@@ -66,7 +65,6 @@ export function startConsumer(options: ConsumerOptions): Consumer {
   const tuning = resolveTuning(options)
   const aggregateTypeOf = aggregateTypesOf(options, topics)
   const { db, subscriber, handlers, logger = silentLogger, clock = systemClock } = options
-  watchPool(db)
   const board = new Board()
   const calls = new CallWatch({ clock, caller: 'consumer' })
   let subscription: ActiveSubscription | null = null

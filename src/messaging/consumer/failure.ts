@@ -90,8 +90,8 @@ function classifyReadable(
   { isSevered, failure: ending }: ConnectionFate,
 ): AttemptFailure {
   // The server tells the connection, and the statements after it know only that it is gone.
-  const idled = endedByHandler(ending)
-  const reason = errorType(idled ? ending : error)
+  const idled = [ending, error].find(endedByHandler)
+  const reason = errorType(idled ?? error)
   const failure = { reason, detail: inShort(`${reason}${objectsOf(error)}`, whereIn(error)), error }
   if (error instanceof StoppedError) return { ...failure, kind: 'stopped' }
   if (error instanceof HandlerTimeoutError) return { ...failure, kind: 'event' }
@@ -99,7 +99,7 @@ function classifyReadable(
   // Before a handler runs there is nothing of the event's in it, whatever it is: a missing table, a wrong password.
   if (phase === 'begin' || phase === 'prepare') return { ...failure, kind: 'outage' }
   if (isPassing(codeOf(error))) return { ...failure, kind: 'outage' }
-  return { ...failure, kind: isSevered && !idled && !endedByHandler(error) ? 'outage' : 'event' }
+  return { ...failure, kind: isSevered && !idled ? 'outage' : 'event' }
 }
 
 // Connection exceptions; shutdown and start-up; too many connections, disk, memory; a primary that became a

@@ -8,8 +8,8 @@ import {
   requireKnown,
   requireLogger,
   requireMethods,
-  requirePostgres,
   requireWhole,
+  usePostgres,
   withDefaults,
 } from '../options.ts'
 import { errorType } from '../telemetry/attributes.ts'
@@ -130,7 +130,7 @@ export function requireParts(options: Partial<ConsumerOptions>): void {
   requireKnown(options, consumerOptions)
   const { db, subscriber, handlers } = options
   requireLogger(options.logger)
-  requirePostgres(db)
+  usePostgres(db)
   requireMethods('subscriber', subscriber, ['subscribe'], 'made by createKafkaSubscriber')
   if (options.aggregateTypeOf !== undefined) {
     requireFunction('aggregateTypeOf', options.aggregateTypeOf, "a function of a topic's name")

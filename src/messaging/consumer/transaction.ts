@@ -9,15 +9,14 @@
 import type { Knex } from 'knex'
 import type { BackendRef } from '../dead-letters/held-keys.ts'
 import { NotInTransactionError, RolledBackError } from '../errors.ts'
-import { type Backoff, backoffMs } from '../lifecycle/backoff.ts'
 import type { CallWatch, Wait } from '../lifecycle/call-watch.ts'
 import type { Clock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
-import { errorType } from '../telemetry/attributes.ts'
 import { keepClean } from '../transaction/clean-transaction.ts'
-import { type ConnectionWatch, commandOf, GIVEN_UP, type PostgresConnection } from '../transaction/connection.ts'
+import { type ConnectionWatch, commandOf, GIVEN_UP, UNCLEAN } from '../transaction/connection.ts'
 import { guardOf, type TransactionGuard } from '../transaction/guard.ts'
 import type { TopicPartition } from '../transport.ts'
+import { endBackend } from './end-backend.ts'
 import {
   type AttemptFailure,
   type AttemptPhase,
@@ -74,7 +73,6 @@ export async function attempt<T>(
     phase: 'begin',
     wait: bounds.calls.begin(),
     backend: null,
-    connection: null,
     watch: null,
     guard: null,
     severedFor: null,
@@ -89,7 +87,7 @@ export async function attempt<T>(
   try {
     const value = await db.transaction(
       async (trx): Promise<T> => {
-        Object.assign(state, await keepClean(trx))
+        state.watch = await keepClean(trx)
         state.phase = 'prepare'
         const guard = guardOf(trx)
         state.guard = guard
@@ -127,13 +125,11 @@ export async function attempt<T>(
     const { severedFor, watch, backend, isCommitting, phase } = state
     const cause = severedFor instanceof StoppedError ? severedFor : state.failed ? state.failed.error : error
     const { cutFor, hasEnded, failure: ending } = watch ?? UNSEEN
-    const isSevered = cutFor === GIVEN_UP || (cutFor === null && (hasEnded || ending !== null))
+    const isSevered = cutFor !== UNCLEAN && (cutFor !== null || hasEnded || ending !== null)
     const fate = { isSevered, failure: ending }
     const failure = classify(cause, phase, fate)
-    const { error: classified } = failure
-    const isCut = cutFor !== null || classified instanceof HandlerTimeoutError || classified instanceof StoppedError
     // Never one that commits: it may wait for a standby, and would make visible what that does not have.
-    if (!backend || isCommitting || !isCut) return { ok: false, failure }
+    if (!backend || isCommitting || (cutFor === null && severedFor === null)) return { ok: false, failure }
     const hasAnswered = await endBackend(db, backend, bounds)
     // The database is there: what takes a handler's statement so long is the event.
     if (cutFor === GIVEN_UP && phase === 'handle' && hasAnswered) {
@@ -149,23 +145,20 @@ export async function attempt<T>(
 /** What is seen of a connection that was never had. */
 const UNSEEN = { cutFor: null, hasEnded: false, failure: null }
 
-/** Cuts the attempt's connection, which the pool then does not lend again. */
+/** Cuts the attempt's connection. */
 function sever(state: AttemptState, error: Error): void {
-  const { connection } = state
-  if (!connection) return
+  if (!state.watch) return
   state.severedFor ??= error
-  connection.__knex__disposed = error
-  connection.connection.stream.destroy()
+  state.watch.cut(error.message)
 }
 
 interface AttemptState {
   phase: AttemptPhase
   readonly wait: Wait
   backend: BackendRef | null
-  connection: PostgresConnection | null
   watch: ConnectionWatch | null
   guard: TransactionGuard | null
-  /** Why we have cut it: Knex notes what it sees of that itself. */
+  /** Why it was called off. */
   severedFor: Error | null
   /** Whether everything is done but the COMMIT, which Knex sends next. */
   isCommitting: boolean
@@ -239,71 +232,5 @@ async function withinTime(
     returned = true
     cancelled.removeEventListener('abort', end)
     over.abort()
-  }
-}
-
-// Postgres is local or near: first soon, then rarely.
-const LOOK: Backoff = { firstMs: 20, maxMs: 1_000 }
-/** Milliseconds within which a database answers that is there. */
-const AT_ONCE_MS = 1_000
-
-/**
- * Ends a backend by force and resolves once its transaction has ended, or when
- * the consumer gives up. While the database cannot be reached it asks again:
- * until it is known, the event must not be tried once more. Resolves to whether
- * the database has answered at once.
- */
-async function endBackend(db: Knex, backend: BackendRef, bounds: AttemptBounds): Promise<boolean> {
-  const { clock, cancelled, logger } = bounds
-  const begun = clock.now()
-  let hasAnswered: boolean | null = null
-  for (let look = 1; ; look++) {
-    const looked = terminate(db, backend).catch((error: unknown) => {
-      logger.warn({ pid: backend.pid, reason: errorType(error), look }, 'Could not end the backend of a handler')
-      return null
-    })
-    const hasEnded = await orAborted(looked, cancelled)
-    hasAnswered ??= hasEnded !== null && clock.now() - begun < AT_ONCE_MS
-    if (hasEnded || cancelled.aborted) return hasAnswered
-    await clock.pause(backoffMs(LOOK, look, clock.random()), cancelled)
-  }
-}
-
-/** Resolves as `work` does, or to `null` as soon as `signal` aborts. */
-async function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T | null> {
-  if (signal.aborted) return null
-  const { promise, resolve } = Promise.withResolvers<null>()
-  const abort = () => resolve(null)
-  signal.addEventListener('abort', abort, { once: true })
-  try {
-    return await Promise.race([work, promise])
-  } finally {
-    signal.removeEventListener('abort', abort)
-  }
-}
-
-/**
- * The process id alone may have been given to another backend meanwhile; with
- * the transaction's id it names one transaction of all time. That its
- * transaction is no longer in progress is what counts.
- */
-async function terminate(db: Knex, { pid, xid }: BackendRef): Promise<boolean> {
-  await db.raw(
-    `select pg_terminate_backend(pid)
-       from pg_stat_activity
-      where pid = :pid
-        and backend_xid = (:transaction::xid8)::xid`,
-    { pid, transaction: xid },
-  )
-  try {
-    const { rows } = await db.raw<{ rows: { status: string | null }[] }>(
-      `select pg_xact_status(:transaction::xid8) as status`,
-      { transaction: xid },
-    )
-    return rows[0]?.status !== 'in progress'
-  } catch (error) {
-    // A server that has not come to this number yet is another one, after a failover: there it does not run.
-    if (error instanceof Error && 'code' in error && error.code === '22023') return true
-    throw error
   }
 }

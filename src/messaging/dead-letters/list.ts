@@ -2,7 +2,7 @@
 import type { Knex } from 'knex'
 import { fromTables, InvalidOptionError } from '../errors.ts'
 import { parseJson } from '../json.ts'
-import { requireKnown, requireOneOf, requirePostgres, requireText, requireWhole } from '../options.ts'
+import { requireKnown, requireOneOf, requireText, requireWhole, usePostgres } from '../options.ts'
 import type { HeldKeyRef, HeldKeyRequest } from './held-keys.ts'
 import type { DeadLetterState } from './queries.ts'
 
@@ -37,7 +37,7 @@ export interface HeldKeyFilter {
 
 /** The keys held longest, first. */
 export async function listHeldKeys(db: Knex, filter: HeldKeyFilter = {}): Promise<readonly ListedHeldKey[]> {
-  requirePostgres(db)
+  usePostgres(db)
   requireKnown(filter, { holder: true, state: true, limit: true })
   const { holder = null, state = null, limit = 100 } = filter
   requireTexts({ holder })
@@ -98,7 +98,7 @@ export interface DeadLetterFilter {
 
 /** Dead letters in the order of their arrival. Pages by `seq`, so none is shown twice or left out. */
 export async function listDeadLetters(db: Knex, filter: DeadLetterFilter = {}): Promise<readonly ListedDeadLetter[]> {
-  requirePostgres(db)
+  usePostgres(db)
   requireKnown(filter, { holder: true, topic: true, aggregateId: true, states: true, after: true, limit: true })
   const {
     holder = null,
@@ -158,7 +158,7 @@ export async function readDeadLetter(
   readonly value: Buffer | null
   readonly headers: Record<string, string>
 } | null> {
-  requirePostgres(db)
+  usePostgres(db)
   requireSeq('seq', seq)
   const { rows } = await fromTables(
     db.raw<{
@@ -183,7 +183,7 @@ export async function readDeadLetter(
  * `requestResume` and `requestSkip`, which keep the order of their key.
  */
 export async function dismissForeignRecord(db: Knex, seq: bigint): Promise<boolean> {
-  requirePostgres(db)
+  usePostgres(db)
   requireSeq('seq', seq)
   const { rowCount } = await fromTables(
     db.raw<{ rowCount: number }>(

@@ -5,7 +5,7 @@
  */
 import type { Knex } from 'knex'
 import { fromTables, InvalidOptionError } from '../errors.ts'
-import { requireObject, requirePostgres } from '../options.ts'
+import { requireObject, usePostgres } from '../options.ts'
 import type { HeldKeyRef, HeldKeyRequest } from './held-keys.ts'
 
 /** What became of a request. */
@@ -55,7 +55,7 @@ async function request(
   wanted: HeldKeyRequest,
   state: 'backoff' | 'parked',
 ): Promise<RequestOutcome> {
-  requirePostgres(db)
+  usePostgres(db)
   requireObject('key', key)
   const { holder, topic, aggregateType, aggregateId } = key
   for (const [part, value] of Object.entries({ holder, topic, aggregateType, aggregateId })) {

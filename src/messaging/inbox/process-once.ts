@@ -7,7 +7,7 @@ import type { Knex } from 'knex'
 import { InvalidOptionError } from '../errors.ts'
 import { requireFunction, requireLive, requireObject, requireText } from '../options.ts'
 import { dedupeSpan } from '../telemetry/tracing.ts'
-import { type GuardedCall, guardOf } from '../transaction/guard.ts'
+import { type GuardedCall, guardOf, handOut } from '../transaction/guard.ts'
 import { markProcessed } from './queries.ts'
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i
@@ -33,10 +33,7 @@ export function processOnce<Event extends { readonly id: string }>(
   event: Event,
   handle: (trx: Knex.Transaction, event: Event) => Promise<void>,
 ): Promise<Delivery> {
-  const call: GuardedCall = { name: 'processOnce' }
-  const outcome = process(call, trx, { consumer, event, handle })
-  call.promise = outcome
-  return outcome
+  return handOut('processOnce', (call) => process(call, trx, { consumer, event, handle }))
 }
 
 interface Once<Event> {

@@ -9,7 +9,7 @@ import type { DomainEvent, Envelope } from '../envelope.ts'
 import { fromTables, InvalidEventError, InvalidOptionError, RolledBackError } from '../errors.ts'
 import { requireKnown, requireLive, requireWhole, withDefaults } from '../options.ts'
 import { type OpenSpan, startCreate } from '../telemetry/tracing.ts'
-import { type GuardedCall, guardOf } from '../transaction/guard.ts'
+import { type GuardedCall, guardOf, handOut } from '../transaction/guard.ts'
 import { type Enlistment, enlist, holdToOneLock } from './enlistment.ts'
 import { insertEvent, insertEvents, lockAggregates, type StoredEvent, type TracedEvent } from './queries.ts'
 import { type SealedEvent, seal } from './seal.ts'
@@ -68,10 +68,7 @@ export function appendToOutbox(
   events: readonly DomainEvent[],
   options: AppendOptions = {},
 ): Promise<readonly Envelope[]> {
-  const call: GuardedCall = { name: 'appendToOutbox' }
-  const appended = append(trx, events, options, call)
-  call.promise = appended
-  return appended
+  return handOut('appendToOutbox', (call) => append(trx, events, options, call))
 }
 
 async function append(

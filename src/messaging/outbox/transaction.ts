@@ -12,10 +12,10 @@ import type { Knex } from 'knex'
 import { CommitUnknownError, InvalidOptionError, NotInTransactionError, RolledBackError } from '../errors.ts'
 import { backoffMs } from '../lifecycle/backoff.ts'
 import { systemClock } from '../lifecycle/clock.ts'
-import { requireFunction, requireKnown, requireLive, requirePostgres } from '../options.ts'
+import { requireFunction, requireKnown, requireLive, usePostgres } from '../options.ts'
 import { keepClean } from '../transaction/clean-transaction.ts'
-import { type ConnectionWatch, commandOf, watchPool } from '../transaction/connection.ts'
-import { type GuardedCall, guardOf, type TransactionGuard } from '../transaction/guard.ts'
+import { type ConnectionWatch, commandOf } from '../transaction/connection.ts'
+import { type GuardedCall, guardOf, handOut, type TransactionGuard } from '../transaction/guard.ts'
 import { type DoubtfulCommit, historyOf, settleCommit } from './commit-outcome.ts'
 import { adopt, type Enlistment } from './enlistment.ts'
 import { selectTransactionId } from './queries.ts'
@@ -58,10 +58,7 @@ export function inTransaction<T>(
   work: (trx: Knex.Transaction) => Promise<T>,
   options: TransactionOptions = {},
 ): Promise<T> {
-  const call: GuardedCall = { name: 'inTransaction' }
-  const outcome = run(db, work, { options, call })
-  call.promise = outcome
-  return outcome
+  return handOut('inTransaction', (call) => run(db, work, { options, call }))
 }
 
 async function run<T>(
@@ -77,7 +74,7 @@ async function run<T>(
   if (!(Number.isSafeInteger(retries) && retries >= 0)) {
     throw new InvalidOptionError('retries', retries, 'a whole number, at least 0')
   }
-  requirePostgres(db)
+  usePostgres(db)
   requireFunction('work', work, 'a function of the transaction')
   if (db.isTransaction) {
     const rule = 'left out in a transaction: a savepoint has the isolation of that'
@@ -86,7 +83,6 @@ async function run<T>(
     return await guardOf(trx).follow(call, () => runWithin(trx, work))
   }
 
-  watchPool(db)
   for (let attempt = 1; ; attempt += 1) {
     try {
       return await runOnce(db, work, options)
@@ -123,8 +119,8 @@ interface State<T> {
 
 /** Runs `work` in a savepoint of `trx`, held to what a transaction is held to. */
 async function runWithin<T>(trx: Knex.Transaction, work: (savepoint: Knex.Transaction) => Promise<T>): Promise<T> {
-  let failed = false
   requireLive(trx, 'inTransaction')
+  let failed = false
   const value = await trx.transaction(async (savepoint) => {
     // As with BEGIN.
     if (savepoint.isCompleted()) throw new NotInTransactionError('it could not begin', null)
@@ -155,7 +151,7 @@ async function runOnce<T>(
   try {
     await db.transaction(async (trx) => {
       // Where it could not begin, Knex rejects with why: that is what happened.
-      const { watch } = await keepClean(trx)
+      const watch = await keepClean(trx)
       try {
         return await prepare(trx, work, { state, watch })
       } catch (error) {

@@ -11,7 +11,7 @@ import { type Clock, systemClock } from '../lifecycle/clock.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
 import { type Running, run } from '../lifecycle/running.ts'
 import { Wake } from '../lifecycle/wake.ts'
-import { requireKnown, requireLogger, requirePostgres, requireWhole, withDefaults } from '../options.ts'
+import { requireKnown, requireLogger, requireWhole, usePostgres, withDefaults } from '../options.ts'
 import { untraced } from '../telemetry/tracing.ts'
 import { closeConnection, openConnection, type PostgresConnection } from '../transaction/connection.ts'
 import { onCommitted } from './committed.ts'
@@ -58,7 +58,7 @@ export function startWakeNotifier(db: Knex, options: WakeNotifierOptions = {}): 
     options,
     wakeNotifierDefaults,
   )
-  requirePostgres(db)
+  usePostgres(db)
   requireWhole('intervalMs', intervalMs)
   requireLogger(options.logger)
 

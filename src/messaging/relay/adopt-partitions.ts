@@ -20,13 +20,12 @@ import {
   requireKnown,
   requireLogger,
   requireMethods,
-  requirePostgres,
   requireText,
   requireWhole,
+  usePostgres,
 } from '../options.ts'
 import { errorType } from '../telemetry/attributes.ts'
 import { cleanTransaction } from '../transaction/clean-transaction.ts'
-import { watchPool } from '../transaction/connection.ts'
 import type { Publisher } from '../transport.ts'
 import { boundLocks, countRestless, freeVanishedLanes, keepRenewalsOut } from './lease-queries.ts'
 import { REST_MS, RestWatch } from './rest-watch.ts'
@@ -101,7 +100,7 @@ export async function adoptPartitions(options: AdoptPartitionsOptions): Promise<
   requireKnown(options, adoptionOptions)
   const { db, publisher, topic, signal, logger = silentLogger, clock = systemClock } = options
   const { timeoutMs = adoptionDefaults.timeoutMs } = options
-  requirePostgres(db)
+  usePostgres(db)
   requireMethods('publisher', publisher, ['describeTopic'], 'made by createKafkaPublisher')
   requireText('topic', topic)
   requireFunction(
@@ -111,7 +110,6 @@ export async function adoptPartitions(options: AdoptPartitionsOptions): Promise<
   )
   requireWhole('timeoutMs', timeoutMs)
   requireLogger(options.logger)
-  watchPool(db)
   const after = (await publisher.describeTopic(topic))?.partitionCount
   if (after === undefined) throw new AdoptionError(topic, 'the broker does not have it')
   const before = (await orFailed(topic, recordTopic(db, topic, after))).partitionCount

@@ -21,14 +21,13 @@ import {
   requireLogger,
   requireMethods,
   requireObject,
-  requirePostgres,
+  usePostgres,
   withDefaults,
 } from '../options.ts'
 import { onCommitted } from '../outbox/committed.ts'
 import { requireTopicRule } from '../outbox/topic-rule.ts'
 import type { LaneDirectory } from '../source.ts'
 import { untraced } from '../telemetry/tracing.ts'
-import { watchPool } from '../transaction/connection.ts'
 import type { Publisher } from '../transport.ts'
 import { Crew } from './crew.ts'
 import { Leases } from './leases.ts'
@@ -96,10 +95,9 @@ export interface Relay extends Running {
 export function startRelay(options: RelayOptions): Relay {
   requireObject('options', options)
   const { db, logger = silentLogger } = options
-  requirePostgres(db)
+  usePostgres(db)
   requireHeeded(options)
   const settings = resolveRelaySettings(settingsOf(options))
-  watchPool(db)
   return superviseRelay({
     directory: createPostgresDirectory(db),
     listener: (onWake) => new WakeListener({ db, clock: systemClock, logger, onWake }),

@@ -7,10 +7,9 @@
 import type { Knex } from 'knex'
 import { type Clock, systemClock } from '../lifecycle/clock.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
-import { requireKnown, requireLogger, requireMethods, requirePostgres, requireWhole, withDefaults } from '../options.ts'
+import { requireKnown, requireLogger, requireMethods, requireWhole, usePostgres, withDefaults } from '../options.ts'
 import { defaultTopicFor, requireTopicRule, type TopicRule } from '../outbox/topic-rule.ts'
 import type { RelaySource, TopicRegistry } from '../source.ts'
-import { watchPool } from '../transaction/connection.ts'
 import type { Publisher, TopicSpec } from '../transport.ts'
 import { BrokerWatch } from './broker-watch.ts'
 import { LaneLoop } from './lane-loop.ts'
@@ -83,13 +82,12 @@ export async function runRelayWorker(options: RelayWorkerOptions): Promise<void>
   requireKnown(options, workerOptions)
   const { line, db } = options
   requireMethods('line', line, ['post', 'listen', 'close'], "workerLine(parentPort), in a thread's entry file")
-  requirePostgres(db)
+  usePostgres(db)
   requireMethods('publisher', options.publisher, ['publish', 'ping'], 'made by createKafkaPublisher')
   requireTopicRule(options.topicFor)
   requireTopicSpec(options.createTopics)
   requireLogger(options.logger)
   const topics = withDefaults<TopicOptions, keyof TopicOptions>(options, topicDefaults)
-  watchPool(db)
   await runWorker({
     line,
     publisher: options.publisher,

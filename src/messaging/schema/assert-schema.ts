@@ -1,7 +1,7 @@
 /** Refuses to start on a schema that does not fit this release. The library never migrates by itself. */
 import type { Knex } from 'knex'
 import { MIGRATE, SchemaMismatchError } from '../errors.ts'
-import { requirePostgres } from '../options.ts'
+import { usePostgres } from '../options.ts'
 import { refuseTooOld } from './migrate.ts'
 import { messagingMigrations, readMigrations } from './migration-files.ts'
 import { findSchema, selectVersion } from './schema-version.ts'
@@ -14,7 +14,7 @@ const COMPONENT = 'messaging'
  * Throws {@link SchemaMismatchError}, with the command that mends it, otherwise.
  */
 export async function assertSchema(db: Knex): Promise<void> {
-  requirePostgres(db)
+  usePostgres(db)
   const migrations = await readMigrations(messagingMigrations)
   const { schema, versioned } = await findSchema(db)
   if (schema === null || !versioned) {

@@ -12,7 +12,7 @@ import { SchemaMismatchError } from '../errors.ts'
 import { backoffMs } from '../lifecycle/backoff.ts'
 import { systemClock } from '../lifecycle/clock.ts'
 import { type Logger, silentLogger } from '../lifecycle/logger.ts'
-import { requireKnown, requireLogger, requirePostgres, requireText, requireWhole, withDefaults } from '../options.ts'
+import { requireKnown, requireLogger, requireText, requireWhole, usePostgres, withDefaults } from '../options.ts'
 import { type Migration, readMigrations } from './migration-files.ts'
 import {
   type AppliedVersion,
@@ -64,7 +64,7 @@ export async function migrate(
   component: string,
   options: MigrateOptions = {},
 ): Promise<readonly string[]> {
-  requirePostgres(db)
+  usePostgres(db)
   const migrations = await readMigrations(folder)
   return await withLocks(db, component, options, async (trx, logger) => {
     const applied = await selectVersion(trx, component)
@@ -89,7 +89,7 @@ export async function migrateDown(
   component: string,
   { to = 0, ...options }: MigrateOptions & { readonly to?: number } = {},
 ): Promise<readonly string[]> {
-  requirePostgres(db)
+  usePostgres(db)
   const migrations = await readMigrations(folder)
   return await withLocks(db, component, options, async (trx, logger) => {
     const applied = await selectVersion(trx, component)

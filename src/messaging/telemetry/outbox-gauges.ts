@@ -10,8 +10,7 @@ import type { Knex } from 'knex'
 import { systemClock } from '../lifecycle/clock.ts'
 import type { Logger } from '../lifecycle/logger.ts'
 import { type Running, run } from '../lifecycle/running.ts'
-import { requireKnown, requireMethods, requirePostgres, requireWhole } from '../options.ts'
-import { watchPool } from '../transaction/connection.ts'
+import { requireKnown, requireMethods, requireWhole, usePostgres } from '../options.ts'
 import { ATTR_OUTBOX, outboxName } from './attributes.ts'
 import { getInstruments } from './metrics.ts'
 import { selectOutboxState } from './queries.ts'
@@ -36,10 +35,9 @@ const GRACE_MS = 2_000
 export function startOutboxGauges(options: OutboxGaugesOptions): Running {
   requireKnown(options, { db: true, intervalMs: true, logger: true })
   const { db, intervalMs = 15_000, logger } = options
-  requirePostgres(db)
+  usePostgres(db)
   requireWhole('intervalMs', intervalMs)
   requireMethods('logger', logger, ['warn'], 'a logger with debug, info, warn and error')
-  watchPool(db)
   return run(
     async ({ draining }) => {
       startAtZero()

@@ -8,22 +8,16 @@
  */
 import type { Knex } from 'knex'
 import { NotInTransactionError } from '../errors.ts'
-import { type ConnectionWatch, connectionOf, type PostgresConnection, UNCLEAN, watchConnection } from './connection.ts'
-
-/** A transaction's connection, and what is seen of it. */
-export interface CleanConnection {
-  readonly connection: PostgresConnection
-  readonly watch: ConnectionWatch
-}
+import { type ConnectionWatch, connectionOf, UNCLEAN, watchConnection } from './connection.ts'
 
 /**
  * Has the connection of `trx` cut where it is not idle when that ends, and its
- * locks with it: the pool alone would notice only when it lends it again. Throws
+ * locks with it: the pool alone would notice only when it lends it again. Resolves to what is seen
+ * of that connection. Throws
  * {@link NotInTransactionError} where `trx` could not begin; Knex rejects with why.
  */
-export async function keepClean(trx: Knex.Transaction): Promise<CleanConnection> {
-  const connection = await connectionOf(trx)
-  const watch = watchConnection(connection)
+export async function keepClean(trx: Knex.Transaction): Promise<ConnectionWatch> {
+  const watch = watchConnection(await connectionOf(trx))
   if (trx.isCompleted()) {
     watch.cut(UNCLEAN)
     throw new NotInTransactionError('it could not begin', null)
@@ -33,7 +27,7 @@ export async function keepClean(trx: Knex.Transaction): Promise<CleanConnection>
   }
   // Runs before the connection is back in the pool, which takes more turns of the promise queue.
   trx.executionPromise.then(check, check)
-  return { connection, watch }
+  return watch
 }
 
 /** Runs `work` as `db.transaction` does, and leaves no transaction open behind it. */

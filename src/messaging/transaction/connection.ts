@@ -38,7 +38,7 @@ interface PostgresClient {
   destroyRawConnection(connection: PostgresConnection): Promise<void>
 }
 
-/** What stands for the error of a pool's connection that we have cut. */
+/** Why connections are cut, whoever uses them. */
 export const GIVEN_UP = 'its client has given up waiting for a statement'
 export const UNCLEAN = 'the transaction on it was not seen to end'
 
@@ -47,13 +47,13 @@ export interface ConnectionWatch {
   /** Whether the server has said last that it is in no transaction; `false` until it speaks. */
   readonly isIdle: boolean
   /** Why we have cut it before anything else ended it; `null` where we have not. */
-  readonly cutFor: typeof GIVEN_UP | typeof UNCLEAN | null
+  readonly cutFor: string | null
   /** Whether it has ended, by whomever. */
   readonly hasEnded: boolean
   /** What the server or the network has said first when it ended; `null` while neither has. */
   readonly failure: Error | null
   /** Ends it at once, without a word to the server. The pool lends it to nobody. */
-  cut(reason: typeof GIVEN_UP | typeof UNCLEAN): void
+  cut(reason: string): void
 }
 
 const watches = new WeakMap<PostgresConnection, ConnectionWatch>()

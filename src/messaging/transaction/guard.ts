@@ -21,17 +21,29 @@ export interface GuardedCall {
   promise?: Promise<unknown>
 }
 
+/** Calls `work` and knows its promise, which the caller is given. */
+export function handOut<T>(name: string, work: (call: GuardedCall) => Promise<T>): Promise<T> {
+  const call: GuardedCall = { name }
+  const promise = work(call)
+  call.promise = promise
+  return promise
+}
+
+/** A savepoint: whether it has ended, and its guard once it has one. */
+interface Savepoint {
+  readonly isOver: () => boolean
+  readonly guard?: TransactionGuard
+}
+
 /** Of one transaction or savepoint. */
 export class TransactionGuard {
   #running: Promise<void> = Promise.resolve()
   readonly #calls = new Set<GuardedCall>()
-  #savepoints: (() => boolean)[] = []
+  #savepoints: Savepoint[] = []
   /** Calls that were handed out and have not ended, each of which may be many statements. */
   readonly #handedOut = new Set<GuardedCall>()
   /** Why the transaction cannot be committed, whatever its callback says; `null` while it can. */
   #doomed: string | null = null
-  /** Of the savepoints within it. */
-  readonly #within: TransactionGuard[] = []
   #isHeld = false
   #isClosed = false
   #isRolledBack = false
@@ -86,23 +98,18 @@ export class TransactionGuard {
 
   /** Opens a savepoint by `open`, after what was called before it; `isOver` tells whether it has ended. */
   savepoint(open: () => Promise<unknown>, isOver: () => boolean): Promise<unknown> {
-    this.noteSavepoint(isOver)
+    this.noteSavepoint({ isOver })
     // Knex's own object where nothing has to be waited for: it is more than a promise.
     return this.#calls.size === 0 ? open() : this.#running.then(open)
   }
 
   /** Knows of a savepoint that is open already. */
-  noteSavepoint(isOver: () => boolean): void {
-    this.#savepoints.push(isOver)
-  }
-
-  /** Knows the guard of a savepoint. */
-  contain(guard: TransactionGuard): void {
-    this.#within.push(guard)
+  noteSavepoint(savepoint: Savepoint): void {
+    this.#savepoints.push(savepoint)
   }
 
   get #isInSavepoint(): boolean {
-    this.#savepoints = this.#savepoints.filter((isOver) => !isOver())
+    this.#savepoints = this.#savepoints.filter(({ isOver }) => !isOver())
     return this.#savepoints.length > 0
   }
 
@@ -120,7 +127,7 @@ export class TransactionGuard {
   /** Nobody looks at how the calls end that are left: that says less than why the transaction fails, and would end the process. */
   #silence(): void {
     for (const { promise } of [...this.#calls, ...this.#handedOut]) promise?.catch(() => {})
-    for (const guard of this.#within) guard.#silence()
+    for (const { guard } of this.#savepoints) if (guard) guard.#silence()
   }
 
   /**
@@ -186,8 +193,7 @@ export function guardOf(trx: Knex.Transaction): TransactionGuard {
   if (!parent) connectionOf(trx).then(watchConnection, () => {})
   guard.watchEnds(trx)
   watchSavepoints(trx, guard)
-  parent?.noteSavepoint(() => trx.isCompleted())
-  parent?.contain(guard)
+  parent?.noteSavepoint({ isOver: () => trx.isCompleted(), guard })
   return guard
 }
 
